@@ -1,0 +1,49 @@
+# Everything a developer or CI runs. Each target works as the very first command in a fresh clone, as root on Debian 12 or 13.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: setup native check test soak demo bench test-fresh proto clean
+
+setup: $(VENV)/.done native
+
+$(VENV)/.done: pyproject.toml scripts/setup
+	scripts/setup $(VENV)
+	touch $@
+
+# The small C programs: the hook client, and the simulated NVML library of the lab.
+native: $(VENV)/.done
+	$(MAKE) -s -C slurm_plugin/hooks/client
+	$(MAKE) -s -C slurm_plugin/lab/nvml
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry .
+	scripts/proto --check
+
+test: setup
+	$(PYTEST) -m "not soak"
+
+soak: setup
+	$(PYTEST)
+
+demo: setup
+	$(BIN)/python -m slurm_plugin.lab.demo
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+test-fresh:
+	scripts/test-fresh bookworm trixie
+
+proto: setup
+	scripts/proto
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	$(MAKE) -s -C slurm_plugin/hooks/client clean
+	$(MAKE) -s -C slurm_plugin/lab/nvml clean
