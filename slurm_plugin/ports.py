@@ -1,0 +1,101 @@
+"""What the two daemons need of the world, as protocols. Adapters: `slurm_plugin.slurm` and `slurm_plugin.nvml`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from slurm_plugin.model import Gpu, RunKey, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GresItem:
+    """One element of a GRES list: `vgpu:m20:1` is (vgpu, m20, 1). An untyped one has type ""."""
+
+    name: str
+    type: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRun:
+    """One run of a job as Slurm sees it now. No text of a user's is in it."""
+
+    key: RunKey
+    state: str  # Slurm's long name: RUNNING, COMPLETING, SUSPENDED, ...
+    gres: tuple[GresItem, ...]  # asked per node, as job_submit rewrote it
+    batch: bool
+    requeue: bool  # Slurm would accept a requeue of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob:
+    """A job that asks for vgpu, in any state but ended. An array's pending elements are one entry with `tasks` > 1."""
+
+    job_id: int
+    uid: int
+    priority: int
+    state: str
+    reason: str  # Slurm's Reason
+    gres: tuple[GresItem, ...]
+    nodes: int  # how many it needs (pending) or has
+    tasks: int  # how many array elements are in this entry
+    partitions: tuple[str, ...]
+    wanted_nodes: tuple[str, ...]  # -w, expanded; () for any
+    on_nodes: tuple[str, ...]  # where it runs, expanded; () while pending
+    cpus: int  # in all
+    started_at: int  # Unix seconds; 0 while pending
+    eligible: bool  # not held, no dependency, begin time reached, under no limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmNode:
+    name: str
+    state: str  # as scontrol prints it: IDLE, MIXED+DRAIN, ...
+    reason: str
+    gres: tuple[GresItem, ...]  # configured now
+    gres_used: tuple[GresItem, ...]
+    cpus: int
+    cpus_used: int
+    memory_mib: int
+    partitions: tuple[str, ...]
+    slurmd_started_at: int  # Unix seconds; 0 when not known
+
+
+class Slurm(Protocol):
+    """Every call raises SlurmError (Slurm refused) or SlurmUnavailable (no answer: the outcome is unknown)."""
+
+    async def run_of(self, job_id: int) -> JobRun | None:
+        """This job's present run, or None when Slurm says it does not know the id."""
+
+    async def runs_on(self, node: str) -> tuple[JobRun, ...]:
+        """Every job that holds something on this node: running, suspended, completing."""
+
+    async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
+        """What each running step of a job asked for, by step id text ("12.0")."""
+
+    async def requeue(self, job_id: int) -> None: ...
+
+    async def cancel(self, job_id: int, why: str) -> None: ...
+
+    async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]: ...
+
+    async def vgpu_jobs(self) -> tuple[QueuedJob, ...]: ...
+
+    async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
+        """Set the whole Gres string of these nodes, live."""
+
+
+class Gpus(Protocol):
+    """The GPUs of this node. Blocking calls, made from one thread. Raise NvmlError and its kinds."""
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        """Everything as it is now, read anew."""
+
+    def apply(self, step: Step) -> Gpu:
+        """Make one step and read it back. Crash: instances may be half made; the next inventory() shows them with ci -1.
+
+        Raises GpuBusy, NoRoom, ReadBackError, NvmlError.
+        """
+
+    def processes(self, slice_uuid: str) -> tuple[int, ...]:
+        """Pids that compute on this slice."""
