@@ -1,0 +1,148 @@
+"""The controller's end: one TLS port, every call admitted through munge before its handler sees it."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from slurm_plugin.errors import LinkError, Untrusted, VgpuError
+from slurm_plugin.link.handshake import METADATA_KEY, answer_payload, nonce_of_call
+from slurm_plugin.link.identity import Identity, make_identity
+from slurm_plugin.link.munge import Munge
+from slurm_plugin.proto.vgpu.v1 import pool_pb2, pool_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+MESSAGE_BYTES = 16 << 20  # longest message either way; a node of 16 GPUs is under 64 KiB, a pool's status under 10 MiB
+STREAMS = 8192  # most sessions at once on one connection; each agent has a connection of its own
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", STREAMS),
+    ("grpc.keepalive_time_ms", 15_000),  # a dead agent is seen within 20 s
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # agents ping each 10 s
+    ("grpc.so_reuseport", 0),  # a second controller on the port is an error, not a coin toss
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    uid: int
+    peer: str  # address, for the log
+
+
+Send = Callable[[pool_pb2.ToAgent], Awaitable[None]]
+
+
+class PoolHandler(Protocol):
+    """What the controller does with calls that were admitted. A VgpuError it raises is raised again at the caller."""
+
+    async def session(self, caller: Caller, received: AsyncIterator[pool_pb2.FromAgent], send: Send) -> None:
+        """One agent, until it goes: `received` then ends. The session ends when this returns."""
+
+    async def status(self, caller: Caller, request: pool_pb2.StatusRequest) -> pool_pb2.PoolStatus: ...
+
+    async def plan(self, caller: Caller, request: pool_pb2.PlanRequest) -> pool_pb2.PlanReply: ...
+
+    async def apply(self, caller: Caller, request: pool_pb2.ApplyRequest) -> pool_pb2.ApplyReply: ...
+
+
+class Gate:
+    """Who may call: a munge credential made for this very certificate, and for some calls by a trusted user only."""
+
+    def __init__(self, *, identity: Identity, munge: Munge, trusted: frozenset[int]) -> None:
+        self._identity = identity
+        self._munge = munge
+        self._trusted = trusted
+
+    async def admit(self, context: Any, *, trusted_only: bool) -> Caller:
+        """Check the caller and answer with our own credential. Raises Untrusted, LinkError (munged is away)."""
+        metadata = dict(context.invocation_metadata() or ())
+        credential = metadata.get(METADATA_KEY, b"")
+        if not isinstance(credential, bytes) or not credential:
+            raise Untrusted("the call carries no munge credential")
+        signed = await self._munge.decode(credential)
+        nonce = nonce_of_call(signed.payload, self._identity.fingerprint)
+        if trusted_only and signed.uid not in self._trusted:
+            raise Untrusted(f"uid {signed.uid} may not make this call", hint="run it as root or SlurmUser")
+        answer = await self._munge.encode(answer_payload(nonce, self._identity.fingerprint), for_uid=signed.uid)
+        await context.send_initial_metadata(((METADATA_KEY, answer),))
+        return Caller(uid=signed.uid, peer=str(context.peer()))
+
+
+_Reply = TypeVar("_Reply")
+
+
+class _Servicer(pool_pb2_grpc.PoolServicer):
+    def __init__(self, gate: Gate, handler: PoolHandler) -> None:
+        self._gate = gate
+        self._handler = handler
+
+    async def Session(self, request_iterator: AsyncIterator[pool_pb2.FromAgent], context: Any) -> None:
+        async def work() -> None:
+            caller = await self._gate.admit(context, trusted_only=True)
+            await self._handler.session(caller, request_iterator, context.write)
+
+        await _answered(context, work())
+
+    async def Status(self, request: pool_pb2.StatusRequest, context: Any) -> pool_pb2.PoolStatus:
+        return await self._unary(context, self._handler.status, request, trusted_only=False)
+
+    async def Plan(self, request: pool_pb2.PlanRequest, context: Any) -> pool_pb2.PlanReply:
+        return await self._unary(context, self._handler.plan, request, trusted_only=False)
+
+    async def Apply(self, request: pool_pb2.ApplyRequest, context: Any) -> pool_pb2.ApplyReply:
+        return await self._unary(context, self._handler.apply, request, trusted_only=True)
+
+    async def _unary(
+        self, context: Any, handle: Callable[..., Awaitable[_Reply]], request: Any, *, trusted_only: bool
+    ) -> _Reply:
+        async def work() -> _Reply:
+            return await handle(await self._gate.admit(context, trusted_only=trusted_only), request)
+
+        return await _answered(context, work())
+
+
+async def _answered(context: Any, work: Awaitable[_Reply]) -> _Reply:
+    """Turn an error of ours into the call's status: code, first line and hint."""
+    try:
+        return await work
+    except Untrusted as error:
+        log.warning("link.refused", extra={"peer": str(context.peer()), "why": str(error)})
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, _text(error))
+    except LinkError as error:
+        log.warning("link.munge_away", extra={"peer": str(context.peer()), "why": str(error)})
+        await context.abort(grpc.StatusCode.UNAVAILABLE, _text(error))
+    except VgpuError as error:
+        status = grpc.StatusCode.UNAVAILABLE if error.transient else grpc.StatusCode.FAILED_PRECONDITION
+        await context.abort(status, _text(error))
+    raise AssertionError("abort() raises")
+
+
+def _text(error: VgpuError) -> str:
+    """Code, first line, hint, a line each; the client makes the same error of them."""
+    return "\n".join((error.code, str(error).replace("\n", " "), error.hint))
+
+
+async def serve(
+    handler: PoolHandler, *, listen: str, munge: Munge, trusted: frozenset[int], identity: Identity | None = None
+) -> tuple[grpc.aio.Server, int]:
+    """Start the port `listen` ("host:port", port 0: any free one). Returns the running server and its port.
+
+    Raises LinkError when the port can't be had.
+    """
+    identity = identity or make_identity()
+    server = grpc.aio.server(options=_OPTIONS)
+    gate = Gate(identity=identity, munge=munge, trusted=trusted)
+    pool_pb2_grpc.add_PoolServicer_to_server(_Servicer(gate, handler), server)  # type: ignore[no-untyped-call]
+    tls = grpc.ssl_server_credentials([(identity.key_pem, identity.certificate_pem)])
+    try:
+        port = server.add_secure_port(listen, tls)
+    except RuntimeError as error:
+        raise LinkError(f"can't listen on {listen}: {error}", hint="is another controller running?") from None
+    await server.start()
+    return server, port

@@ -1,0 +1,203 @@
+"""The handshake on real gRPC and a real munged: who gets in, who does not, and what each side is told."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.errors import ConfigError, LinkError, Untrusted
+from slurm_plugin.link.client import Link, open_link
+from slurm_plugin.link.handshake import answer_payload, call_payload, check_answer, nonce_of_call
+from slurm_plugin.link.identity import make_identity
+from slurm_plugin.link.munge import Munge
+from slurm_plugin.link.server import Caller, Send, serve
+from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
+from tests.integration.link.munged import munged
+
+ROOT = frozenset({0})
+
+
+@pytest.fixture(scope="module")
+def socket() -> Iterator[Path]:
+    with munged() as path:
+        yield path
+
+
+@dataclass
+class Echo:
+    """Answers each Released with its Verdict, and keeps who called."""
+
+    callers: list[Caller] = field(default_factory=list)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def session(self, caller: Caller, received: AsyncIterator[pb.FromAgent], send: Send) -> None:
+        self.callers.append(caller)
+        try:
+            async for message in received:
+                await send(pb.ToAgent(verdict=pb.Verdict(job_id=message.released.job_id)))
+        finally:
+            self.gone.set()
+
+    async def status(self, caller: Caller, request: pb.StatusRequest) -> pb.PoolStatus:
+        self.callers.append(caller)
+        return pb.PoolStatus(pool="hpc")
+
+    async def plan(self, caller: Caller, request: pb.PlanRequest) -> pb.PlanReply:
+        raise ConfigError("pool.yaml:3: no such thing", hint="did you mean this one?")
+
+    async def apply(self, caller: Caller, request: pb.ApplyRequest) -> pb.ApplyReply:
+        return pb.ApplyReply()
+
+
+@asynccontextmanager
+async def running(socket: Path, handler: Echo, trusted: frozenset[int] = ROOT) -> AsyncIterator[str]:
+    server, port = await serve(handler, listen="127.0.0.1:0", munge=Munge(socket), trusted=trusted)
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+async def test_session_is_trusted_both_ways_and_carries_messages(socket: Path) -> None:
+    handler = Echo()
+    async with running(socket, handler) as address, await open_link(address, munge=Munge(socket)) as link:
+        async with link.session() as session:
+            await session.send(pb.FromAgent(released=pb.Released(job_id=7)))
+            async for message in session:
+                assert message.verdict.job_id == 7
+                break
+        await asyncio.wait_for(handler.gone.wait(), 5)  # closing our end ends the server's
+    assert [caller.uid for caller in handler.callers] == [0]
+
+
+async def test_error_of_the_controller_is_the_same_error_at_the_caller(socket: Path) -> None:
+    async with running(socket, Echo()) as address, await open_link(address, munge=Munge(socket)) as link:
+        assert (await link.status()).pool == "hpc"
+        await link.apply()
+        with pytest.raises(ConfigError, match=r"pool\.yaml:3: no such thing") as caught:
+            await link.plan("x")
+        assert caught.value.hint == "did you mean this one?"
+
+
+async def test_a_user_may_ask_for_status_but_not_apply_or_be_an_agent(socket: Path) -> None:
+    handler = Echo()
+    async with running(socket, handler) as address:
+        out = await asyncio.to_thread(as_nobody, address, socket)
+    assert out == "hpc\napply: uid 65534 may not make this call\nsession: uid 65534 may not make this call\n"
+    assert [caller.uid for caller in handler.callers] == [65534]
+
+
+async def test_server_that_munge_does_not_know_as_root_is_not_believed(socket: Path) -> None:
+    identity = make_identity()
+    expected = answer_payload("aa", identity.fingerprint)
+    with pytest.raises(Untrusted, match="runs as uid 65534"):
+        check_answer(expected, 65534, expected=expected, trusted=ROOT)
+    with pytest.raises(Untrusted, match="answered another call"):
+        check_answer(answer_payload("bb", identity.fingerprint), 0, expected=expected, trusted=ROOT)
+
+
+async def test_credential_made_for_another_certificate_is_refused(socket: Path) -> None:
+    """A host in between shows its own certificate and passes the caller's credential on: it must not get in."""
+    async with running(socket, Echo()) as address:
+        honest = await open_link(address, munge=Munge(socket))
+        async with Link(
+            honest._channel, fingerprint=make_identity().fingerprint, munge=Munge(socket), server_uid=0
+        ) as misled:
+            with pytest.raises(Untrusted, match="made to another certificate"):
+                await misled.status()
+            with pytest.raises(Untrusted, match="made to another certificate"):
+                async with misled.session():
+                    pass
+
+
+async def test_other_munge_key_is_refused_with_a_hint(socket: Path) -> None:
+    with munged() as strangers:
+        async with running(socket, Echo()) as address, await open_link(address, munge=Munge(strangers)) as link:
+            with pytest.raises(Untrusted) as caught:
+                await link.status()
+    assert "same munge key" in caught.value.hint
+
+
+async def test_credential_is_good_once_and_only_for_whom_it_was_made(socket: Path) -> None:
+    munge = Munge(socket)
+    credential = await munge.encode(call_payload("00" * 16, "ff"), for_uid=os.getuid())
+    signed = await munge.decode(credential)
+    assert (signed.uid, nonce_of_call(signed.payload, "ff")) == (0, "00" * 16)
+    with pytest.raises(Untrusted, match=r"[Rr]eplay"):
+        await munge.decode(credential)
+    with pytest.raises(Untrusted, match=r"[Uu]nauthorized"):
+        await munge.decode(await munge.encode("x", for_uid=65534))
+
+
+@pytest.mark.parametrize("payload", ["", "vgpu-link-1 call", "vgpu-link-1 answer " + "0" * 32 + " ff", "x\ny z w"])
+def test_text_that_is_no_call_is_refused(payload: str) -> None:
+    with pytest.raises(Untrusted, match="not a call"):
+        nonce_of_call(payload, "ff")
+
+
+@pytest.mark.parametrize("credential", [b"", b"MUNGE:AAAA:", b"\0" * 100, b"x" * 9000])
+async def test_garbage_is_untrusted_not_a_crash(socket: Path, credential: bytes) -> None:
+    with pytest.raises(Untrusted):
+        await Munge(socket).decode(credential)
+
+
+async def test_munged_away_is_a_link_error_and_no_verdict_on_the_caller(socket: Path, tmp_path: Path) -> None:
+    with pytest.raises(LinkError) as caught:
+        await Munge(tmp_path / "none").encode("x", for_uid=0)
+    assert not isinstance(caught.value, Untrusted)
+    assert caught.value.transient
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:http", "127.0.0.1"])
+async def test_no_controller_is_a_link_error(socket: Path, address: str) -> None:
+    with pytest.raises(LinkError, match="no controller at"):
+        await open_link(address, munge=Munge(socket))
+
+
+async def test_agent_learns_that_the_controller_died(socket: Path) -> None:
+    server, port = await serve(Echo(), listen="127.0.0.1:0", munge=Munge(socket), trusted=ROOT)
+    async with await open_link(f"127.0.0.1:{port}", munge=Munge(socket)) as link, link.session() as session:
+        await server.stop(None)
+        with pytest.raises(LinkError):
+            async for _ in session:
+                pass
+        with pytest.raises(LinkError):
+            await session.send(pb.FromAgent())
+
+
+async def test_second_controller_on_the_port_is_an_error(socket: Path) -> None:
+    async with running(socket, Echo()) as address:
+        with pytest.raises(LinkError, match="can't listen"):
+            await serve(Echo(), listen=address, munge=Munge(socket), trusted=ROOT)
+
+
+def as_nobody(address: str, socket: Path) -> str:
+    """Status, apply and session as uid 65534, in a process of its own."""
+    script = """
+import asyncio, encodings.idna, os, sys  # what is imported late must be readable by all: import it now
+from pathlib import Path
+from slurm_plugin.errors import Untrusted
+from slurm_plugin.link.client import open_link
+from slurm_plugin.link.munge import Munge
+os.setgid(65534); os.setuid(65534)
+async def main():
+    async with await open_link(sys.argv[1], munge=Munge(Path(sys.argv[2]))) as link:
+        print((await link.status()).pool)
+        try: await link.apply()
+        except Untrusted as error: print("apply:", error)
+        try:
+            async with link.session(): print("session!")
+        except Untrusted as error: print("session:", error)
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, address, str(socket)], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
