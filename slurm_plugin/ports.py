@@ -97,5 +97,11 @@ class Gpus(Protocol):
         Raises GpuBusy, NoRoom, ReadBackError, NvmlError.
         """
 
+    def enable_mig(self, gpu: str) -> Gpu:
+        """Switch this GPU (its UUID) to MIG. A GPU that needs a reset first comes back with `mig` PENDING.
+
+        Raises GpuBusy when clients hold it, NvmlError when it has no MIG or the driver refuses.
+        """
+
     def processes(self, slice_uuid: str) -> tuple[int, ...]:
         """Pids that compute on this slice."""
