@@ -1,0 +1,304 @@
+/*
+ * vgpu-hook: what Slurm runs on a node at a job's prolog, task prolog and epilog, and users run as `vgpu-bind`.
+ *
+ * It asks the node's agent over a unix socket and does what the answer says. It decides nothing.
+ * It runs in an environment that a user may have written, so nothing there steers it: the socket's path is compiled in,
+ * or comes from a file that only root can write, or from --socket; the environment gives integers to hand on, no more.
+ *
+ *   request   VERB key=integer ...\n
+ *   answer    out TEXT | err TEXT, any number of them, then: exit N
+ *
+ * A prolog or epilog that fails drains the node, so those two always exit 0: a job without a slice is stopped by its
+ * task prolog, which exits 1.
+ */
+#define _GNU_SOURCE /* struct ucred */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef VGPU_SOCKET
+#define VGPU_SOCKET "/run/vgpu/agent.sock"
+#endif
+#ifndef VGPU_CONF
+#define VGPU_CONF "/etc/vgpu/hook.conf"
+#endif
+#define CONF_NAME "hook.conf" /* beside the binary itself: several sites can live on one machine */
+#define CONNECT_MS 10000      /* an agent being restarted is back within this */
+#define RETRY_MS 50           /* between two tries to connect */
+#define ANSWER_MS 90000       /* longest wait for the whole answer: the agent's own waits end long before */
+#define LINE_BYTES 16384      /* longest line of an answer */
+#define TASKS_MAX 1000000     /* most tasks a node that we believe */
+
+enum verb { PROLOG, EPILOG, TASK, BIND, VERBS };
+
+static const char *const VERB_NAMES[VERBS] = {"prolog", "epilog", "task", "bind"};
+static const char *const PROGRAM_NAMES[VERBS] = {"vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind"};
+
+static char slice[256]; /* bind: the slice this rank shall use */
+
+static long long now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (long long)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* A whole decimal number from 0 to limit, or -1. */
+static long integer(const char *text, long limit)
+{
+    char *end;
+    if (text == NULL || *text < '0' || *text > '9')
+        return -1;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    return errno == 0 && *end == '\0' && value <= limit ? value : -1;
+}
+
+/* How many tasks node number `index` has, in Slurm's form "4(x2),3"; -1 when it does not say. */
+static long tasks_on(const char *form, long index)
+{
+    if (form == NULL || index < 0)
+        return -1;
+    while (*form >= '0' && *form <= '9') {
+        char *end;
+        long tasks = strtol(form, &end, 10), nodes = 1;
+        if (strncmp(end, "(x", 2) == 0)
+            nodes = strtol(end + 2, &end, 10), end += *end == ')';
+        if (nodes < 1 || tasks < 1 || tasks > TASKS_MAX)
+            return -1;
+        if (index < nodes)
+            return tasks;
+        index -= nodes;
+        form = *end == ',' ? end + 1 : end;
+    }
+    return -1;
+}
+
+static long local_rank(void)
+{
+    static const char *const NAMES[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        long rank = integer(getenv(NAMES[i]), TASKS_MAX);
+        if (rank >= 0)
+            return rank;
+    }
+    return -1;
+}
+
+/* Reads "socket PATH" from a file of root's. False: no such file. Anything odd about it ends the program's trust in it. */
+static bool read_conf(const char *path, char *socket_path, size_t size, bool *refused)
+{
+    struct stat is;
+    char text[PATH_MAX], *line, *next;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return false;
+    *refused = fstat(fd, &is) != 0 || !S_ISREG(is.st_mode) || is.st_uid != 0 || (is.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    ssize_t n = *refused ? 0 : read(fd, text, sizeof text - 1);
+    close(fd);
+    if (*refused) {
+        fprintf(stderr, "vgpu: %s must be a file of root's that nobody else can write\n", path);
+        return false;
+    }
+    text[n < 0 ? 0 : n] = '\0';
+    for (line = strtok_r(text, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next))
+        if (strncmp(line, "socket /", 8) == 0 && strlen(line + 7) < size) {
+            strcpy(socket_path, line + 7);
+            return true;
+        }
+    return false;
+}
+
+static bool find_socket(char *socket_path, size_t size)
+{
+    char beside[PATH_MAX];
+    bool refused = false;
+    ssize_t n = readlink("/proc/self/exe", beside, sizeof beside - sizeof CONF_NAME);
+    char *slash = NULL;
+    if (n > 0) {
+        beside[n] = '\0';
+        slash = strrchr(beside, '/');
+    }
+    if (slash != NULL) {
+        strcpy(slash + 1, CONF_NAME);
+        if (read_conf(beside, socket_path, size, &refused))
+            return true;
+        if (refused)
+            return false;
+    }
+    if (read_conf(VGPU_CONF, socket_path, size, &refused))
+        return true;
+    if (!refused)
+        strcpy(socket_path, VGPU_SOCKET);
+    return !refused;
+}
+
+/* A connected socket whose other end is root's, or -1. Waits for an agent that is being restarted. */
+static int dial(const char *path)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    long long until = now_ms() + CONNECT_MS;
+    strcpy(to.sun_path, path);
+    for (;;) {
+        struct ucred peer = {.uid = (uid_t)-1};
+        socklen_t size = sizeof peer;
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            return -1;
+        if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) {
+            if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == 0)
+                return fd;
+            fprintf(stderr, "vgpu: %s is not root's agent\n", path);
+            close(fd);
+            return -1;
+        }
+        int why = errno;
+        close(fd);
+        if (now_ms() >= until) {
+            fprintf(stderr, "vgpu: no answer from this node's agent (%s: %s)\n", path, strerror(why));
+            return -1;
+        }
+        poll(NULL, 0, RETRY_MS);
+    }
+}
+
+/* Acts on one line of the answer. The exit code of an "exit" line, else -1. */
+static int obey(enum verb verb, char *line)
+{
+    if (strncmp(line, "out ", 4) == 0) {
+        if (verb == BIND)
+            snprintf(slice, sizeof slice, "%s", line + 4);
+        else
+            puts(line + 4);
+    } else if (strncmp(line, "err ", 4) == 0) {
+        fprintf(stderr, "vgpu: %s\n", line + 4);
+    } else if (strncmp(line, "exit ", 5) == 0) {
+        long code = integer(line + 5, 255);
+        return code < 0 ? 1 : (int)code;
+    }
+    return -1;
+}
+
+/* The answer's exit code; -1 when the agent went away before it gave one, -2 when it took too long. */
+static int converse(int fd, enum verb verb, const char *request)
+{
+    char text[LINE_BYTES];
+    size_t held = 0;
+    long long until = now_ms() + ANSWER_MS;
+    if (send(fd, request, strlen(request), MSG_NOSIGNAL) != (ssize_t)strlen(request))
+        return -1;
+    for (;;) {
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        long long left = until - now_ms();
+        if (left <= 0 || held == sizeof text)
+            return -2;
+        if (poll(&wait, 1, (int)left) <= 0)
+            continue;
+        ssize_t n = read(fd, text + held, sizeof text - held);
+        if (n <= 0)
+            return -1;
+        held += (size_t)n;
+        for (char *end; (end = memchr(text, '\n', held)) != NULL;) {
+            *end = '\0';
+            int code = obey(verb, text);
+            if (code >= 0)
+                return code;
+            held -= (size_t)(end + 1 - text);
+            memmove(text, end + 1, held);
+        }
+    }
+}
+
+static void write_request(enum verb verb, char *request, size_t size)
+{
+    long job = integer(getenv("SLURM_JOB_ID"), UINT_MAX);
+    long rank = verb == BIND ? local_rank() : integer(getenv("SLURM_LOCALID"), TASKS_MAX);
+    long tasks = tasks_on(getenv("SLURM_STEP_TASKS_PER_NODE"), integer(getenv("SLURM_NODEID"), TASKS_MAX));
+    int n = snprintf(request, size, "%s", VERB_NAMES[verb]);
+    if (verb == PROLOG || verb == EPILOG) {
+        if (job > 0)
+            n += snprintf(request + n, size - (size_t)n, " job=%ld", job);
+    } else {
+        if (rank >= 0)
+            n += snprintf(request + n, size - (size_t)n, " localid=%ld", rank);
+        if (tasks > 0 && verb == TASK)
+            n += snprintf(request + n, size - (size_t)n, " ntasks=%ld", tasks);
+    }
+    snprintf(request + n, size - (size_t)n, "\n");
+}
+
+static int ask(enum verb verb, const char *socket_path)
+{
+    char request[256];
+    int code = -1;
+    write_request(verb, request, sizeof request);
+    for (int tries = 0; code == -1 && tries < 3; tries++) { /* an agent that was restarted knows what it did: ask again */
+        int fd = dial(socket_path);
+        if (fd < 0)
+            break;
+        code = converse(fd, verb, request);
+        close(fd);
+    }
+    if (code < 0)
+        fprintf(stderr, "vgpu: this node's agent gave no whole answer\n");
+    return code < 0 ? 1 : code;
+}
+
+static enum verb verb_of(const char *name, const char *const names[])
+{
+    enum verb verb = PROLOG;
+    while (verb < VERBS && strcmp(name, names[verb]) != 0)
+        verb++;
+    return verb;
+}
+
+static int usage(void)
+{
+    fputs("usage: vgpu-hook [--socket PATH] prolog|epilog|task\n"
+          "       vgpu-bind COMMAND...    run COMMAND with the slice of this local rank\n", stderr);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    char socket_path[sizeof((struct sockaddr_un *)0)->sun_path] = "";
+    const char *name = argc > 0 && strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argc > 0 ? argv[0] : "";
+    enum verb verb = verb_of(name, PROGRAM_NAMES);
+    int at = 1;
+
+    if (at + 1 < argc && strcmp(argv[at], "--socket") == 0) {
+        if (strlen(argv[at + 1]) >= sizeof socket_path)
+            return usage();
+        strcpy(socket_path, argv[at + 1]);
+        at += 2;
+    }
+    if (verb == VERBS && at < argc)
+        verb = verb_of(argv[at++], VERB_NAMES);
+    if (verb == VERBS || (verb == BIND) != (at < argc))
+        return usage();
+
+    int code = 1;
+    if (*socket_path != '\0' || find_socket(socket_path, sizeof socket_path))
+        code = ask(verb, socket_path);
+    if (fflush(stdout) != 0)
+        code = 1;
+    if (verb == PROLOG || verb == EPILOG)
+        return 0;
+    if (verb != BIND || code != 0)
+        return code;
+    if (*slice != '\0' && (setenv("CUDA_VISIBLE_DEVICES", slice, 1) != 0 || setenv("NVIDIA_VISIBLE_DEVICES", slice, 1) != 0))
+        return 1;
+    execvp(argv[at], argv + at);
+    fprintf(stderr, "vgpu: %s: %s\n", argv[at], strerror(errno));
+    return 127;
+}
