@@ -176,9 +176,9 @@ static int dial(const char *path)
 static int obey(enum verb verb, char *line)
 {
     if (strncmp(line, "out ", 4) == 0) {
-        if (verb == BIND)
-            snprintf(slice, sizeof slice, "%s", line + 4);
-        else
+        if (verb == BIND && strlen(line + 4) < sizeof slice)
+            strcpy(slice, line + 4);
+        else if (verb != BIND)
             puts(line + 4);
     } else if (strncmp(line, "err ", 4) == 0) {
         fprintf(stderr, "vgpu: %s\n", line + 4);
