@@ -1,0 +1,163 @@
+"""What squeue says of jobs and steps: which fields are asked for, and what they mean. Pure.
+
+No field holds a text of a user's, except the GRES that job_submit has rewritten; `table` keeps that one in its place.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slurm_plugin.errors import SlurmError
+from slurm_plugin.model import RunKey
+from slurm_plugin.ports import GresItem, JobRun, QueuedJob
+from slurm_plugin.slurm.gres import parse_gres
+from slurm_plugin.slurm.hostlist import expand
+
+RUN_FIELDS = ("JobID", "UserID", "StartTime", "State", "BatchFlag", "Requeue", "tres-per-node")
+QUEUE_FIELDS = (
+    *("JobID", "ArrayJobID", "ArrayTaskID", "UserID", "PriorityLong", "State", "Reason", "NumNodes", "NumCPUs"),
+    *("Partition", "ReqNodes", "NodeList", "StartTime", "tres-per-node"),
+)
+TARGET_FIELDS = ("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID")
+STEP_LETTERS = ("i", "b")
+
+# Waiting for resources that the pool can bring; every other reason means that more slices would not start the job.
+# PartitionDown is ours: the last partition Slurm looks at is the DOWN one that keeps the job's class legal.
+_WAITS_FOR_RESOURCES = frozenset({"None", "Resources", "Priority"})
+_PARTITION_DOWN = "PartitionDown"
+# In these states a job holds nothing on any node.
+_WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+_ARRAY_LIMIT = re.compile(r"%(\d+)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """What of a site's names the queue is read by."""
+
+    gres: str = "vgpu"
+    wait_partition: str = "vgpu-wait"
+
+
+def job_runs(rows: Iterable[Sequence[str]]) -> list[JobRun]:
+    """Rows of RUN_FIELDS. Jobs that wait have started_at 0 (Slurm then prints when it expects them to start)."""
+    return [_job_run(row) for row in rows]
+
+
+def _job_run(row: Sequence[str]) -> JobRun:
+    job_id, uid, start, state, batch, requeue, gres = row
+    is_batch = _number(batch) > 0
+    started_at = 0 if state in _WAITING else _number(start)
+    return JobRun(
+        key=RunKey(job_id=_number(job_id), started_at=started_at, uid=_number(uid)),
+        state=state,
+        gres=parse_gres(gres),
+        batch=is_batch,
+        requeue=is_batch and _number(requeue) > 0,
+    )
+
+
+def holds_something(run: JobRun) -> bool:
+    return run.state not in _WAITING
+
+
+def queued_jobs(rows: Sequence[Sequence[str]], pool: Pool) -> tuple[QueuedJob, ...]:
+    """Rows of QUEUE_FIELDS: the jobs among them that ask for the pool's GRES."""
+    asked = [row for row in rows if pool.gres in row[-1]]
+    running_of_array = Counter(row[1] for row in asked if row[5] not in _WAITING and row[2] != "N/A")
+    jobs = (_queued_job(row, running_of_array[row[1]], pool) for row in asked)
+    return tuple(job for job in jobs if any(item.name == pool.gres for item in job.gres))
+
+
+def _queued_job(row: Sequence[str], running_siblings: int, pool: Pool) -> QueuedJob:
+    (job_id, _, task_text, uid, priority, state, reason, nodes, cpus, partitions, wanted, held, start, gres) = row
+    waiting = state in _WAITING
+    tasks = array_tasks(task_text, running=running_siblings) if waiting else 1
+    names = tuple(name for name in partitions.split(",") if name)
+    return QueuedJob(
+        job_id=_number(job_id),
+        uid=_number(uid),
+        priority=_number(priority),
+        state=state,
+        reason=reason,
+        gres=_gres_or_nothing(gres),
+        nodes=_number(nodes.split("-")[0]),
+        tasks=tasks,
+        partitions=names,
+        wanted_nodes=expand(wanted) if waiting else (),
+        on_nodes=() if waiting else expand(held),
+        cpus=_number(cpus),
+        started_at=0 if waiting else _number(start),
+        eligible=waiting and tasks > 0 and _number(priority) > 0 and _is_eligible(reason, names, pool),
+    )
+
+
+def _gres_or_nothing(text: str) -> tuple[GresItem, ...]:
+    """One user's unreadable request must not hide everybody else's: such a job asks for nothing the pool knows."""
+    try:
+        return parse_gres(text)
+    except SlurmError:
+        return ()
+
+
+def _is_eligible(reason: str, partitions: Sequence[str], pool: Pool) -> bool:
+    if reason == _PARTITION_DOWN:
+        return pool.wait_partition in partitions
+    return reason in _WAITS_FOR_RESOURCES or reason.startswith(("ReqNodeNotAvail", "Nodes_required_for_job_are_DOWN"))
+
+
+def array_tasks(text: str, *, running: int = 0) -> int:
+    """How many elements an array expression stands for that may start now: `0-9,20-28:2%4` is 4 while none runs.
+
+    `N/A`, a single index and an expression that is not understood count as 1.
+    """
+    text = text.strip("[]")
+    limit = _ARRAY_LIMIT.search(text)
+    count = sum(_range_size(part) for part in _ARRAY_LIMIT.sub("", text).split(",") if part)
+    count = max(1, count)
+    return min(count, max(0, int(limit[1]) - running)) if limit else count
+
+
+def _range_size(part: str) -> int:
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part)
+    if match is None:
+        return 1
+    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+    return max(0, last - first) // max(1, step) + 1
+
+
+def target(rows: Iterable[Sequence[str]], job_id: int) -> str | None:
+    """Rows of TARGET_FIELDS: how to name exactly this job to scancel and scontrol, or None when it is not there.
+
+    The last element of an array to start has the array's own number as its id: named plainly, the whole array goes.
+    A component of a heterogeneous job can only go as a whole, by its leader.
+    """
+    for own, array, task, het in rows:
+        if own == str(job_id):
+            if het.isdecimal() and int(het):
+                return het
+            return f"{array}_{task}" if task.isdecimal() else own
+    return None
+
+
+def step_gres(rows: Iterable[Sequence[str]], job_id: int, array_id: str = "") -> dict[str, tuple[GresItem, ...]]:
+    """Rows of STEP_LETTERS: what each step of this job asked for, by `<job id>.<step>`.
+
+    squeue writes an element of an array as `<array>_<index>`, which `array_id` names.
+    """
+    own = {str(job_id), array_id}
+    steps: dict[str, tuple[GresItem, ...]] = {}
+    for name, gres in rows:
+        job, _, step = name.partition(".")
+        if job in own and step:
+            steps[f"{job_id}.{step}"] = parse_gres(gres)
+    return steps
+
+
+def _number(text: str) -> int:
+    """`N/A`, `Unknown` and an empty field are 0."""
+    if text.isdecimal():
+        return int(text)
+    if text in ("", "N/A", "Unknown", "None", "(null)"):
+        return 0
+    raise SlurmError(f"squeue printed '{text[:80]}' where a number belongs")

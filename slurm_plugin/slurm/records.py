@@ -1,0 +1,152 @@
+"""What scontrol prints: `KEY=value` records of nodes, partitions and the configuration. Pure.
+
+Admins' texts (Reason, Comment, Extra) hold blanks and `=`, so a record is cut at the keys we know, and the first one counts.
+"""
+
+import re
+from collections.abc import Iterable
+
+from slurm_plugin.errors import SlurmError
+from slurm_plugin.ports import SlurmNode
+from slurm_plugin.slurm.gres import parse_gres
+
+# Every key of `scontrol show node` up to 26.05 that can follow a value we read, and the free texts.
+_NODE_KEYS = (
+    *("NodeName", "Arch", "CoresPerSocket", "CPUAlloc", "CPUEfctv", "CPUErr", "CPUTot", "CPULoad", "AvailableFeatures"),
+    *(
+        "ActiveFeatures",
+        "Gres",
+        "GresDrain",
+        "GresUsed",
+        "NodeAddr",
+        "NodeHostName",
+        "Port",
+        "Version",
+        "OS",
+        "RealMemory",
+    ),
+    *(
+        "AllocMem",
+        "FreeMem",
+        "Sockets",
+        "Boards",
+        "CoreSpecCount",
+        "CPUSpecList",
+        "MemSpecLimit",
+        "State",
+        "ThreadsPerCore",
+    ),
+    *(
+        "TmpDisk",
+        "Weight",
+        "Owner",
+        "MCS_label",
+        "NextState",
+        "Partitions",
+        "BootTime",
+        "SlurmdStartTime",
+        "LastBusyTime",
+    ),
+    *(
+        "ResumeAfterTime",
+        "CfgTRES",
+        "AllocTRES",
+        "CapWatts",
+        "CurrentWatts",
+        "AveWatts",
+        "ExtSensorsJoules",
+        "Reservation",
+    ),
+    *("ReservationName", "InstanceId", "InstanceType", "Topology", "GPUSpec", "CertFlags", "TLSCertLastRenewal"),
+    *("ExtSensorsWatts", "ExtSensorsTemp", "Comment", "Extra", "Reason", "Parameters", "DynamicConf", "BcastAddr"),
+)
+_NODE_KEY = re.compile(rf"(?:^|\s)({'|'.join(sorted(_NODE_KEYS, key=len, reverse=True))})=")
+_CONFIG_LINE = re.compile(r"([A-Za-z][A-Za-z0-9_]*(?:\[\d+\])?)\s*=\s?(.*)")
+_PARTITION_FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=")
+
+
+def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
+    """`scontrol -o -d show node`, with SLURM_TIME_FORMAT=%s. Raises SlurmError when a record cannot be read."""
+    records = _join_lines(text.splitlines(), "NodeName=")
+    nodes = tuple(_node(_cut(record)) for record in records)
+    names = [node.name for node in nodes]
+    if len(set(names)) != len(names):
+        doubles = sorted({name for name in names if names.count(name) > 1})
+        raise SlurmError(
+            f"scontrol show node has two records of {doubles[0]}",
+            hint="look for a line break in a node's Reason, Comment or Extra and write that text anew",
+        )
+    return nodes
+
+
+def parse_partitions(text: str) -> dict[str, dict[str, str]]:
+    """`scontrol -o -a show partition`: the fields of each partition by its name. None of its values holds a blank."""
+    partitions = {}
+    for record in _join_lines(text.splitlines(), "PartitionName="):
+        fields = dict(zip(*_pairs(record, _PARTITION_FIELD), strict=True))
+        partitions[fields.pop("PartitionName")] = fields
+    return partitions
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """`scontrol show config`: the values by name as Slurm spells it. A list such as Prolog[0], Prolog[1] is joined by commas.
+
+    What Slurm reports as unset, `(null)`, is left out.
+    """
+    config: dict[str, str] = {}
+    for line in text.splitlines():
+        match = _CONFIG_LINE.match(line.strip())
+        if match is None or match[2].strip() in ("(null)", ""):
+            continue
+        name, value = re.sub(r"\[\d+\]$", "", match[1]), match[2].strip()
+        indexed = name != match[1]
+        config[name] = f"{config[name]},{value}" if indexed and name in config else value
+    return config
+
+
+def _join_lines(lines: Iterable[str], start: str) -> list[str]:
+    """Records begin with `start`; any other line continues the one before it (a line break in an admin's text)."""
+    records: list[str] = []
+    for line in lines:
+        if line.startswith(start):
+            records.append(line)
+        elif records:
+            records[-1] += " " + line
+    return records
+
+
+def _pairs(record: str, key: re.Pattern[str]) -> tuple[list[str], list[str]]:
+    found = list(key.finditer(record))
+    ends = [match.start() for match in found[1:]] + [len(record)]
+    return [match[1] for match in found], [
+        record[match.end() : end].strip() for match, end in zip(found, ends, strict=True)
+    ]
+
+
+def _cut(record: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for name, value in zip(*_pairs(record, _NODE_KEY), strict=True):
+        fields.setdefault(name, value)
+    return fields
+
+
+def _node(fields: dict[str, str]) -> SlurmNode:
+    try:
+        return SlurmNode(
+            name=fields["NodeName"],
+            state=fields["State"],
+            reason=fields.get("Reason", ""),
+            gres=parse_gres(fields.get("Gres", "")),
+            gres_used=parse_gres(fields.get("GresUsed", "")),
+            cpus=int(fields.get("CPUEfctv") or fields["CPUTot"]),
+            cpus_used=int(fields["CPUAlloc"]),
+            memory_mib=int(fields["RealMemory"]),
+            partitions=tuple(name for name in fields.get("Partitions", "").split(",") if name),
+            slurmd_started_at=_unix(fields.get("SlurmdStartTime", "")),
+        )
+    except (KeyError, ValueError) as error:
+        raise SlurmError(f"scontrol show node printed a record without its fields: {error}") from error
+
+
+def _unix(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
