@@ -1,4 +1,4 @@
-"""GRES lists as Slurm prints and takes them: `gpu:h100:4(S:0-1),vgpu:m20:2`, `gres/vgpu:1`, `vgpu=1`, `(null)`. Pure."""
+"""GRES lists as Slurm prints and takes them: `gpu:h100:4(S:0-1),vgpu:m20:2`, `gres/vgpu:1`, `(null)`. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _NOTHING = frozenset({"", "(null)", "N/A", "none", "gres:none", "gres/none", "gr
 def parse_gres(text: str) -> tuple[GresItem, ...]:
     """What a GRES list says, in its order. Locations such as `(S:0-1)` and `(IDX:0,2)` are dropped.
 
-    A last part that is a number with or without one of the letters KMGTP is a count (as Slurm reads it), else it is a type.
+    A last part that is a number, with or without a letter of KMGTP, is a count as for Slurm; else it is a type.
     Raises SlurmError when an element is no GRES. Bound: MAX_ITEMS.
     """
     text = text.strip()

@@ -1,6 +1,7 @@
 """What scontrol prints: `KEY=value` records of nodes, partitions and the configuration. Pure.
 
-Admins' texts (Reason, Comment, Extra) hold blanks and `=`, so a record is cut at the keys we know, and the first one counts.
+Admins' texts (Reason, Comment, Extra) hold blanks and `=`, so a record is cut at the keys we know, and the first of a
+name counts: the free texts come last.
 """
 
 import re
@@ -11,55 +12,15 @@ from slurm_plugin.ports import SlurmNode
 from slurm_plugin.slurm.gres import parse_gres
 
 # Every key of `scontrol show node` up to 26.05 that can follow a value we read, and the free texts.
-_NODE_KEYS = (
-    *("NodeName", "Arch", "CoresPerSocket", "CPUAlloc", "CPUEfctv", "CPUErr", "CPUTot", "CPULoad", "AvailableFeatures"),
-    *(
-        "ActiveFeatures",
-        "Gres",
-        "GresDrain",
-        "GresUsed",
-        "NodeAddr",
-        "NodeHostName",
-        "Port",
-        "Version",
-        "OS",
-        "RealMemory",
-    ),
-    *(
-        "AllocMem",
-        "FreeMem",
-        "Sockets",
-        "Boards",
-        "CoreSpecCount",
-        "CPUSpecList",
-        "MemSpecLimit",
-        "State",
-        "ThreadsPerCore",
-    ),
-    *(
-        "TmpDisk",
-        "Weight",
-        "Owner",
-        "MCS_label",
-        "NextState",
-        "Partitions",
-        "BootTime",
-        "SlurmdStartTime",
-        "LastBusyTime",
-    ),
-    *(
-        "ResumeAfterTime",
-        "CfgTRES",
-        "AllocTRES",
-        "CapWatts",
-        "CurrentWatts",
-        "AveWatts",
-        "ExtSensorsJoules",
-        "Reservation",
-    ),
-    *("ReservationName", "InstanceId", "InstanceType", "Topology", "GPUSpec", "CertFlags", "TLSCertLastRenewal"),
-    *("ExtSensorsWatts", "ExtSensorsTemp", "Comment", "Extra", "Reason", "Parameters", "DynamicConf", "BcastAddr"),
-)
+_NODE_KEYS = """
+    NodeName Arch CoresPerSocket CPUAlloc CPUEfctv CPUErr CPUTot CPULoad AvailableFeatures
+    ActiveFeatures Gres GresDrain GresUsed NodeAddr NodeHostName Port Version OS RealMemory AllocMem
+    FreeMem Sockets Boards CoreSpecCount CPUSpecList MemSpecLimit State ThreadsPerCore TmpDisk Weight
+    Owner MCS_label NextState Partitions BootTime SlurmdStartTime LastBusyTime ResumeAfterTime CfgTRES
+    AllocTRES CapWatts CurrentWatts AveWatts ExtSensorsJoules Reservation ReservationName InstanceId
+    InstanceType Topology GPUSpec CertFlags TLSCertLastRenewal ExtSensorsWatts ExtSensorsTemp Comment
+    Extra Reason Parameters DynamicConf BcastAddr
+""".split()
 _NODE_KEY = re.compile(rf"(?:^|\s)({'|'.join(sorted(_NODE_KEYS, key=len, reverse=True))})=")
 _CONFIG_LINE = re.compile(r"([A-Za-z][A-Za-z0-9_]*(?:\[\d+\])?)\s*=\s?(.*)")
 _PARTITION_FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=")
@@ -89,9 +50,9 @@ def parse_partitions(text: str) -> dict[str, dict[str, str]]:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """`scontrol show config`: the values by name as Slurm spells it. A list such as Prolog[0], Prolog[1] is joined by commas.
+    """`scontrol show config`: the values by name as Slurm spells it, without those it reports as unset.
 
-    What Slurm reports as unset, `(null)`, is left out.
+    A list such as Prolog[0], Prolog[1] (from 23.11) is one value with commas.
     """
     config: dict[str, str] = {}
     for line in text.splitlines():
