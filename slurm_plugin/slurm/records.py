@@ -1,7 +1,7 @@
 """What scontrol prints: `KEY=value` records of nodes, partitions and the configuration. Pure.
 
-Admins' texts (Reason, Comment, Extra) hold blanks and `=`, so a record is cut at the keys we know, and the first of a
-name counts: the free texts come last.
+Admins' texts (Reason, Comment, Extra) hold blanks and `=`, so the first of a name counts: Slurm prints the free
+texts last, and what such a text forges comes after the truth.
 """
 
 import re
@@ -11,19 +11,8 @@ from slurm_plugin.errors import SlurmError
 from slurm_plugin.ports import SlurmNode
 from slurm_plugin.slurm.gres import parse_gres
 
-# Every key of `scontrol show node` up to 26.05 that can follow a value we read, and the free texts.
-_NODE_KEYS = """
-    NodeName Arch CoresPerSocket CPUAlloc CPUEfctv CPUErr CPUTot CPULoad AvailableFeatures
-    ActiveFeatures Gres GresDrain GresUsed NodeAddr NodeHostName Port Version OS RealMemory AllocMem
-    FreeMem Sockets Boards CoreSpecCount CPUSpecList MemSpecLimit State ThreadsPerCore TmpDisk Weight
-    Owner MCS_label NextState Partitions BootTime SlurmdStartTime LastBusyTime ResumeAfterTime CfgTRES
-    AllocTRES CapWatts CurrentWatts AveWatts ExtSensorsJoules Reservation ReservationName InstanceId
-    InstanceType Topology GPUSpec CertFlags TLSCertLastRenewal ExtSensorsWatts ExtSensorsTemp Comment
-    Extra Reason Parameters DynamicConf BcastAddr
-""".split()
-_NODE_KEY = re.compile(rf"(?:^|\s)({'|'.join(sorted(_NODE_KEYS, key=len, reverse=True))})=")
 _CONFIG_LINE = re.compile(r"([A-Za-z][A-Za-z0-9_]*(?:\[\d+\])?)\s*=\s?(.*)")
-_PARTITION_FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=")
+_KEY = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*)=")
 
 
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
@@ -44,7 +33,7 @@ def parse_partitions(text: str) -> dict[str, dict[str, str]]:
     """`scontrol -o -a show partition`: the fields of each partition by its name. None of its values holds a blank."""
     partitions = {}
     for record in _join_lines(text.splitlines(), "PartitionName="):
-        fields = dict(zip(*_pairs(record, _PARTITION_FIELD), strict=True))
+        fields = _cut(record)
         partitions[fields.pop("PartitionName")] = fields
     return partitions
 
@@ -76,18 +65,12 @@ def _join_lines(lines: Iterable[str], start: str) -> list[str]:
     return records
 
 
-def _pairs(record: str, key: re.Pattern[str]) -> tuple[list[str], list[str]]:
-    found = list(key.finditer(record))
-    ends = [match.start() for match in found[1:]] + [len(record)]
-    return [match[1] for match in found], [
-        record[match.end() : end].strip() for match, end in zip(found, ends, strict=True)
-    ]
-
-
 def _cut(record: str) -> dict[str, str]:
+    found = list(_KEY.finditer(record))
+    ends = [match.start() for match in found[1:]] + [len(record)]
     fields: dict[str, str] = {}
-    for name, value in zip(*_pairs(record, _NODE_KEY), strict=True):
-        fields.setdefault(name, value)
+    for match, end in zip(found, ends, strict=True):
+        fields.setdefault(match[1], record[match.end() : end].strip())
     return fields
 
 
