@@ -21,6 +21,7 @@ class GpuProfile:
     memory_mib: int
     starts: tuple[int, ...]  # every possible placement, in memory slices
     size: int  # memory slices
+    engines: tuple[int, ...] = ()  # copy, decoder, encoder, JPEG, OFA; () when not asked, and no media limit is applied then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
