@@ -1,0 +1,143 @@
+"""The border between the wire and what the commands show: protobuf in, views out."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from slurm_plugin.cli.view import (
+    GpuPlanView,
+    GpuView,
+    GrantView,
+    NodeView,
+    PendingView,
+    PlanView,
+    PoolView,
+    ShapeView,
+    SliceState,
+    SliceView,
+    WaitingView,
+)
+from slurm_plugin.proto.vgpu.v1 import pool_pb2
+
+
+def pool_view(status: pool_pb2.PoolStatus) -> PoolView:
+    return PoolView(
+        pool=status.pool,
+        controller_version=status.controller_version,
+        started_at=status.started_at,
+        passes=status.passes,
+        last_pass_s=status.last_pass_s,
+        nodes=tuple(_node(node) for node in status.nodes),
+        pending=tuple(
+            PendingView(
+                job_id=job.job_id,
+                uid=job.uid,
+                priority=job.priority,
+                gres_class=job.gres_class,
+                count=job.count,
+                nodes=job.nodes,
+                reason=job.reason,
+            )
+            for job in status.pending
+        ),
+        problems=tuple(status.problems),
+    )
+
+
+def plan_view(reply: pool_pb2.PlanReply) -> PlanView:
+    return PlanView(
+        gpus=tuple(
+            GpuPlanView(
+                node=gpu.node,
+                gpu=gpu.gpu,
+                index=gpu.index,
+                action=gpu.action,
+                keep=_shapes(gpu.keep),
+                destroy=_shapes(gpu.destroy),
+                create=_shapes(gpu.create),
+                why=gpu.why,
+            )
+            for gpu in reply.gpus
+        ),
+        problems=tuple(reply.problems),
+    )
+
+
+def _shapes(shapes: Iterable[pool_pb2.SliceShape]) -> tuple[ShapeView, ...]:
+    return tuple(ShapeView(profile=shape.profile, start=shape.start) for shape in shapes)
+
+
+def _node(node: pool_pb2.NodeStatus) -> NodeView:
+    inventory = node.inventory
+    holders: dict[str, list[int]] = defaultdict(list)
+    for grant in inventory.grants:
+        for uuid in grant.slices:
+            holders[uuid].append(grant.job_id)
+    offers = {offer.slice: offer.gres_class for offer in node.offers}
+    return NodeView(
+        name=node.node,
+        slurm_state=node.slurm_state,
+        gres=node.slurm_gres,
+        gres_used=node.slurm_gres_used,
+        agent_connected=node.agent_connected,
+        agent_version=inventory.agent_version,
+        gpus=tuple(_gpu(gpu, offers, holders) for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.index)),
+        grants=tuple(_grant(grant) for grant in sorted(inventory.grants, key=lambda grant: grant.job_id)),
+        waiting=tuple(
+            WaitingView(job_id=w.job_id, gres_class=w.gres_class, count=w.count, since=w.since)
+            for w in inventory.waiting
+        ),
+        problems=tuple(node.problems),
+    )
+
+
+def _grant(grant: pool_pb2.Grant) -> GrantView:
+    return GrantView(
+        job_id=grant.job_id,
+        started_at=grant.started_at,
+        uid=grant.uid,
+        gres_class=grant.gres_class,
+        count=grant.count,
+        slices=tuple(grant.slices),
+        made_at=grant.made_at,
+    )
+
+
+def _gpu(gpu: pool_pb2.Gpu, offers: Mapping[str, str], holders: Mapping[str, list[int]]) -> GpuView:
+    slices = tuple(_slice(i, offers, holders) for i in sorted(gpu.instances, key=lambda i: (i.start, i.size)))
+    ends = [start + profile.size for profile in gpu.profiles for start in profile.starts]
+    return GpuView(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        mig=gpu.mig,
+        memory_mib=gpu.memory_mib,
+        memory_slices=max([*ends, *(piece.start + piece.size for piece in slices)], default=0),
+        fault=gpu.fault,
+        slices=slices,
+    )
+
+
+def _slice(i: pool_pb2.Instance, offers: Mapping[str, str], holders: Mapping[str, list[int]]) -> SliceView:
+    jobs = tuple(sorted(holders.get(i.uuid, ()))) if i.uuid else ()
+    offered_as = offers.get(i.uuid, "") if i.uuid else ""
+    return SliceView(
+        uuid=i.uuid,
+        profile=i.profile,
+        start=i.start,
+        size=i.size,
+        gi=i.gi,
+        ci=i.ci,
+        state=_state(i, busy=bool(jobs), offered=bool(offered_as)),
+        offered_as="" if jobs else offered_as,
+        jobs=jobs,
+    )
+
+
+def _state(i: pool_pb2.Instance, *, busy: bool, offered: bool) -> SliceState:
+    if busy:
+        return SliceState.BUSY
+    if i.foreign:
+        return SliceState.FOREIGN
+    if i.ci < 0:
+        return SliceState.HALF_MADE
+    return SliceState.IDLE if offered else SliceState.WITHHELD

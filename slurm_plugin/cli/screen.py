@@ -1,0 +1,54 @@
+"""PURE: text for a terminal. Nothing a user or a device wrote reaches it with a control character in it."""
+
+from collections.abc import Iterable, Sequence
+
+from slurm_plugin.cli.view import GpuView, SliceState
+
+CELL_MAX = 120  # characters of one table cell; more is cut and marked
+
+MARKS = {
+    SliceState.BUSY: "#",
+    SliceState.IDLE: "-",
+    SliceState.WITHHELD: "~",
+    SliceState.FOREIGN: "x",
+    SliceState.HALF_MADE: "!",
+}
+LEGEND = "# busy   - idle   ~ withheld   x foreign   ! half made   . free      one sign a memory slice"
+
+
+def safe(text: str, most: int = CELL_MAX) -> str:
+    """The text on one line: whatever is not printable is written as an escape, and the rest is cut at `most`."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[: most + 1])
+    return shown if len(shown) <= most else shown[: most - 3] + "..."
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Left-aligned columns, two blanks apart, no blank at a line's end."""
+    grid = [list(header), *([safe(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in grid) for column in range(len(header))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in grid]
+
+
+def picture(gpu: GpuView) -> str:
+    """One GPU's memory axis: `[####][--]..` is a busy slice of four, an idle one of two, and two free."""
+    if gpu.mig != "enabled":
+        return f"(MIG {safe(gpu.mig) or 'unknown'})"
+    cells = ["."] * gpu.memory_slices
+    for piece in gpu.slices:
+        end = piece.start + piece.size
+        cells[piece.start : end] = [MARKS[piece.state]] * piece.size
+        cells[piece.start] = "[" + cells[piece.start]
+        cells[end - 1] += "]"
+    return "".join(cells)
+
+
+def age(seconds: float) -> str:
+    """A length of time in the two largest units that say it: 42s, 3m10s, 2h05m, 4d03h."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"

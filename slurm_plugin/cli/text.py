@@ -1,0 +1,205 @@
+"""PURE: views to the lines a person reads."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from slurm_plugin.cli.screen import LEGEND, age, picture, safe, table
+from slurm_plugin.cli.view import (
+    GpuPlanView,
+    GpuView,
+    GrantView,
+    JobView,
+    NodeView,
+    PlanView,
+    PoolView,
+    ShapeView,
+    SliceState,
+    SliceView,
+)
+
+Names = Callable[[int], str]  # uid -> what to call the user
+
+
+def status_lines(pool: PoolView, names: Names, now: float) -> list[str]:
+    """The whole pool: a line a GPU, the queue, and what is wrong."""
+    lines = [
+        f"pool {safe(pool.pool)}: {len(pool.nodes)} nodes, {_slice_total(pool)}; controller {safe(pool.controller_version)}"
+        f" up {age(now - pool.started_at)}, last pass {pool.last_pass_s * 1000:.0f} ms",
+        "",
+        *table(("NODE", "SLURM", "GPU", "LAYOUT", "SLICES"), (row for node in pool.nodes for row in _gpu_rows(node))),
+        "",
+        LEGEND,
+    ]
+    if pool.pending:
+        lines += ["", *_pending_table(pool, names)]
+    return lines + _problem_lines(pool)
+
+
+def _slice_total(pool: PoolView) -> str:
+    states = Counter(piece.state for node in pool.nodes for gpu in node.gpus for piece in gpu.slices)
+    return f"{states.total()} slices ({', '.join(f'{n} {state}' for state, n in sorted(states.items())) or 'none'})"
+
+
+def _gpu_rows(node: NodeView) -> list[tuple[str, ...]]:
+    if not node.gpus:
+        return [(node.name, node.slurm_state, "", "", _node_note(node) or "no GPU reported")]
+    return [
+        (node.name, node.slurm_state, str(gpu.index), picture(gpu), "; ".join(_gpu_notes(node, gpu)))
+        for gpu in node.gpus
+    ]
+
+
+def _node_note(node: NodeView) -> str:
+    return "" if node.agent_connected else "agent away"
+
+
+def _gpu_notes(node: NodeView, gpu: GpuView) -> Iterable[str]:
+    if note := _node_note(node):
+        yield note
+    if gpu.fault:
+        yield f"FAULT: {gpu.fault}"
+    for text, count in Counter(slice_note(piece) for piece in gpu.slices).items():
+        yield text if count == 1 else f"{count}x {text}"
+
+
+def slice_note(piece: SliceView) -> str:
+    """A slice in a few words: `2g.20gb job 12`, `1g.10gb as m10`, `1g.10gb withheld`."""
+    match piece.state:
+        case SliceState.BUSY:
+            return f"{piece.profile} job {'+'.join(map(str, piece.jobs))}"
+        case SliceState.IDLE:
+            return f"{piece.profile} as {piece.offered_as}"
+        case _:
+            return f"{piece.profile} {piece.state}"
+
+
+def _pending_table(pool: PoolView, names: Names) -> list[str]:
+    return table(
+        ("PENDING", "USER", "PRIORITY", "NODES", "ASKS", "REASON"),
+        (
+            (
+                str(job.job_id),
+                names(job.uid),
+                str(job.priority),
+                str(job.nodes),
+                f"vgpu:{job.gres_class}:{job.count}",
+                job.reason,
+            )
+            for job in pool.pending
+        ),
+    )
+
+
+def _problem_lines(pool: PoolView) -> list[str]:
+    problems = [*pool.problems, *(f"{node.name}: {text}" for node in pool.nodes for text in node.problems)]
+    return ["", *(f"problem: {safe(text)}" for text in problems)] if problems else []
+
+
+def node_lines(node: NodeView, names: Names) -> list[str]:
+    """One node: what Slurm counts, every GPU, every slice, every grant."""
+    lines = [
+        f"node {safe(node.name)}: Slurm {safe(node.slurm_state)}, agent {_agent(node)}",
+        f"  Gres     {safe(node.gres)}",
+        f"  GresUsed {safe(node.gres_used)}",
+    ]
+    for gpu in node.gpus:
+        lines += ["", *gpu_lines(gpu)]
+    if node.grants:
+        lines += ["", *_grant_table(node.grants, names)]
+    lines += [f"waiting: job {w.job_id} for vgpu:{safe(w.gres_class)}:{w.count}" for w in node.waiting]
+    return lines + [f"problem: {safe(text)}" for text in node.problems]
+
+
+def _agent(node: NodeView) -> str:
+    return f"{safe(node.agent_version)} connected" if node.agent_connected else "away"
+
+
+def gpu_lines(gpu: GpuView) -> list[str]:
+    """One GPU and every slice on it."""
+    head = f"GPU {gpu.index}  {picture(gpu)}  {safe(gpu.name)}, {gpu.memory_mib} MiB, {safe(gpu.uuid)}"
+    fault = [f"  FAULT: {safe(gpu.fault)}"] if gpu.fault else []
+    if not gpu.slices:
+        return [head, *fault]
+    rows = (
+        (
+            f"{piece.start}-{piece.start + piece.size - 1}",
+            piece.profile,
+            piece.state.value,
+            piece.offered_as or "-",
+            "+".join(map(str, piece.jobs)) or "-",
+            f"{piece.gi}/{piece.ci if piece.ci >= 0 else '-'}",
+            piece.uuid or "-",
+        )
+        for piece in gpu.slices
+    )
+    body = table(("AT", "PROFILE", "STATE", "OFFERED", "JOB", "GI/CI", "UUID"), rows)
+    return [head, *fault, *(f"  {line}" for line in body)]
+
+
+def _grant_table(grants: Sequence[GrantView], names: Names) -> list[str]:
+    return table(
+        ("JOB", "USER", "CLASS", "SLICES", "ISOLATION"),
+        (
+            (
+                str(grant.job_id),
+                names(grant.uid),
+                grant.gres_class or "none",
+                str(len(grant.slices)),
+                grant.isolation if grant.slices else "-",
+            )
+            for grant in grants
+        ),
+    )
+
+
+def job_lines(job: JobView, names: Names, now: float) -> list[str]:
+    """Which slices a job holds, where they lie, and how they are kept apart from others."""
+    lines: list[str] = []
+    for held in job.grants:
+        grant = held.grant
+        asked = f"vgpu:{safe(grant.gres_class)}:{grant.count}" if grant.gres_class else "no slice"
+        lines.append(
+            f"job {job.job_id} of {safe(names(grant.uid))} on {safe(held.node)}: {asked},"
+            f" for {age(now - grant.started_at)}, isolation {grant.isolation if grant.slices else 'none'}"
+        )
+        if held.slices:
+            rows = (
+                (
+                    str(piece.gpu),
+                    piece.profile,
+                    f"{piece.start}-{piece.start + piece.size - 1}",
+                    f"{piece.gi}/{piece.ci}",
+                    piece.uuid,
+                    piece.gpu_name,
+                )
+                for piece in held.slices
+            )
+            lines += [f"  {line}" for line in table(("GPU", "PROFILE", "AT", "GI/CI", "UUID", "MODEL"), rows)]
+    lines += [f"job {job.job_id}: its prolog waits for a slice on {safe(node)}" for node in job.waiting_on]
+    if job.pending is not None:
+        lines.append(
+            f"job {job.job_id} of {safe(names(job.pending.uid))} waits: {job.pending.nodes} node(s) with"
+            f" vgpu:{safe(job.pending.gres_class)}:{job.pending.count}, priority {job.pending.priority},"
+            f" Slurm's reason {safe(job.pending.reason)}"
+        )
+    return lines
+
+
+def plan_lines(plan: PlanView) -> list[str]:
+    """Every GPU, with what would happen to it and why."""
+    rows = ((gpu.node, str(gpu.index), gpu.action, _changes(gpu), gpu.why) for gpu in plan.gpus)
+    actions = Counter(gpu.action for gpu in plan.gpus)
+    total = ", ".join(f"{count} {action}" for action, count in sorted(actions.items())) or "none"
+    return [
+        *table(("NODE", "GPU", "ACTION", "LAYOUT", "WHY"), rows),
+        "",
+        f"{len(plan.gpus)} GPUs: {total}",
+        *(f"problem: {safe(text)}" for text in plan.problems),
+    ]
+
+
+def _changes(gpu: GpuPlanView) -> str:
+    def listed(sign: str, shapes: Sequence[ShapeView]) -> list[str]:
+        return [f"{sign}{shape.profile}@{shape.start}" for shape in shapes]
+
+    return " ".join([*listed("", gpu.keep), *listed("-", gpu.destroy), *listed("+", gpu.create)]) or "(empty)"

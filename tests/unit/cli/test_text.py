@@ -1,0 +1,163 @@
+"""What a person sees of the pool."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_plugin.cli.convert import plan_view, pool_view
+from slurm_plugin.cli.screen import CELL_MAX, age, picture, safe, table
+from slurm_plugin.cli.text import gpu_lines, job_lines, node_lines, plan_lines, status_lines
+from slurm_plugin.cli.view import job_view
+from slurm_plugin.proto.vgpu.v1 import pool_pb2
+from tests.unit.cli.pools import instance, status
+
+
+def names(uid: int) -> str:
+    return {0: "root"}.get(uid, str(uid))
+
+
+def test_status_shows_each_gpu_with_its_layout_and_the_queue() -> None:
+    lines = status_lines(pool_view(status()), names, now=560)
+    assert lines[0] == (
+        "pool hpc: 1 nodes, 3 slices (1 busy, 1 idle, 1 withheld); controller 0.1.0 up 1m00s, last pass 4 ms"
+    )
+    assert lines[3] == "n1    MIXED  0    [####][-][~]..  3g.40gb job 12; 1g.10gb as m10; 1g.10gb withheld"
+    assert lines[-1] == "20       4242  99        1      vgpu:m20:2  PartitionDown"
+
+
+def test_status_groups_equal_slices_and_names_faults_and_absent_agents() -> None:
+    pool = status()
+    node = pool.nodes[0]
+    node.agent_connected = False
+    node.problems.append("stuck in its prolog: job 9")
+    gpu = node.inventory.gpus[0]
+    gpu.fault = "fell off the bus"
+    gpu.instances.extend([instance("1g.10gb", 6, 1, 13, uuid="MIG-d")])
+    text = "\n".join(status_lines(pool_view(pool), names, now=560))
+    assert "agent away; FAULT: fell off the bus; 3g.40gb job 12; 1g.10gb as m10; 2x 1g.10gb withheld" in text
+    assert text.endswith("problem: n1: stuck in its prolog: job 9")
+
+
+def test_a_node_without_gpus_says_so() -> None:
+    pool = pool_pb2.PoolStatus(pool="p", nodes=[pool_pb2.NodeStatus(node="n9", agent_connected=True)])
+    assert "no GPU reported" in "\n".join(status_lines(pool_view(pool), names, now=0))
+
+
+def test_a_job_is_shown_with_everything_that_names_its_slice() -> None:
+    job = job_view(pool_view(status()), 12)
+    assert job is not None
+    lines = job_lines(job, names, now=1060)
+    assert lines[0] == "job 12 of root on n1: vgpu:m40:1, for 1m00s, isolation mig"
+    assert lines[2].split() == ["0", "3g.40gb", "0-3", "1/0", "MIG-a", "NVIDIA", "H100", "80GB", "HBM3"]
+
+
+def test_a_job_without_a_slice_is_told_apart_from_an_unknown_one() -> None:
+    pool = pool_view(status())
+    none = job_view(pool, 13)
+    assert none is not None
+    assert job_lines(none, names, now=1060) == ["job 13 of 4242 on n1: no slice, for 1m00s, isolation none"]
+    assert job_view(pool, 99) is None
+
+
+def test_a_pending_and_a_waiting_job_say_what_they_wait_for() -> None:
+    raw = status()
+    raw.nodes[0].inventory.waiting.append(pool_pb2.Waiting(job_id=20, gres_class="m20", count=2, since=1))
+    job = job_view(pool_view(raw), 20)
+    assert job is not None
+    first, second = job_lines(job, names, now=0)
+    assert first == "job 20: its prolog waits for a slice on n1"
+    assert "waits: 1 node(s) with vgpu:m20:2, priority 99, Slurm's reason PartitionDown" in second
+
+
+def test_a_node_shows_counts_slices_and_grants() -> None:
+    text = "\n".join(node_lines(pool_view(status()).nodes[0], names))
+    assert "GresUsed vgpu:m40:1,vgpu:m10:0,vgpu:pad:0,vgpu_mem:4" in text
+    assert "13   4242  none   0       -" in text
+
+
+def test_a_gpu_marks_what_is_half_made_or_foreign() -> None:
+    raw = status()
+    gpu = raw.nodes[0].inventory.gpus[0]
+    del gpu.instances[:]
+    gpu.instances.extend(
+        [instance("1g.10gb", 0, 1, 7, ci=-1), instance("3g.40gb", 4, 4, 2, uuid="MIG-f", foreign=True)]
+    )
+    shown = pool_view(raw).nodes[0].gpus[0]
+    assert picture(shown) == "[!]...[xxxx]"
+    assert "half-made" in gpu_lines(shown)[2]
+    assert "7/-" in gpu_lines(shown)[2]
+    assert "foreign" in gpu_lines(shown)[3]
+
+
+def test_a_gpu_whose_mig_is_off_has_no_picture() -> None:
+    raw = status()
+    raw.nodes[0].inventory.gpus[0].mig = "disabled"
+    assert picture(pool_view(raw).nodes[0].gpus[0]) == "(MIG disabled)"
+
+
+def test_a_plan_lists_every_gpu_with_its_reason() -> None:
+    shape = pool_pb2.SliceShape
+    reply = pool_pb2.PlanReply(
+        gpus=[
+            pool_pb2.GpuPlan(
+                node="n1",
+                gpu="GPU-1",
+                index=0,
+                action="keep",
+                keep=[shape(profile="3g.40gb", start=0)],
+                why="as wanted",
+            ),
+            pool_pb2.GpuPlan(
+                node="n1",
+                gpu="GPU-2",
+                index=1,
+                action="change",
+                destroy=[shape(profile="1g.10gb", start=0)],
+                create=[shape(profile="2g.20gb", start=0)],
+                why="layout",
+            ),
+            pool_pb2.GpuPlan(node="n2", gpu="GPU-3", index=0, action="leave", why="not in pool.yaml"),
+        ],
+        problems=["n3 has no agent"],
+    )
+    assert plan_lines(plan_view(reply)) == [
+        "NODE  GPU  ACTION  LAYOUT                 WHY",
+        "n1    0    keep    3g.40gb@0              as wanted",
+        "n1    1    change  -1g.10gb@0 +2g.20gb@0  layout",
+        "n2    0    leave   (empty)                not in pool.yaml",
+        "",
+        "3 GPUs: 1 change, 1 keep, 1 leave",
+        "problem: n3 has no agent",
+    ]
+
+
+@given(st.text(max_size=300))
+def test_no_text_from_outside_can_steer_the_terminal_or_forge_a_line(text: str) -> None:
+    shown = safe(text)
+    assert shown.isprintable()
+    assert len(shown) <= CELL_MAX
+
+
+def test_hostile_names_stay_in_their_cell() -> None:
+    raw = status()
+    raw.nodes[0].slurm_state = "IDLE\nn2  FORGED\x1b[2J"
+    lines = status_lines(pool_view(raw), names, now=0)
+    assert sum("FORGED" in line for line in lines) == 1
+    assert all(line.isprintable() for line in lines)
+
+
+@given(st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), max_size=5))
+def test_a_table_has_one_line_a_row(rows: list[tuple[str, str]]) -> None:
+    assert len(table(("A", "B"), rows)) == len(rows) + 1
+
+
+def test_ages() -> None:
+    assert [age(s) for s in (-1, 0, 59.9, 60, 3599, 3600, 86399, 86400 * 4 + 3600 * 3)] == [
+        "0s",
+        "0s",
+        "59s",
+        "1m00s",
+        "59m59s",
+        "1h00m",
+        "23h59m",
+        "4d03h",
+    ]
