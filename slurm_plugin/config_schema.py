@@ -1,0 +1,201 @@
+"""The shape of pool.yaml, version 1. Nothing is guessed: types are strict and unknown keys are errors."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from slurm_plugin.errors import ConfigError
+from slurm_plugin.pool import AdminClass, ControllerPlace, Exclusive, GresNames, Mode, NodeGroup, PoolConfig, Share
+from slurm_plugin.slurm.hostlist import expand
+
+MAX_NODES = 20_000
+MAX_TOTAL = 1_000_000
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MEMORY = re.compile(r"(\d{1,4}) ?(?:gb|g|gib)", re.IGNORECASE)
+_FRACTION = re.compile(r"1/([1-9])")
+
+
+def _word(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise ValueError(f"'{text[:64]}' is not a name (letters, digits, _ . -, at most 64, a letter first)")
+    return text
+
+
+def _hosts(text: object) -> tuple[str, ...]:
+    if not isinstance(text, str):
+        raise ValueError("write a host list such as n[1-4]")  # noqa: TRY004 - pydantic collects ValueError
+    try:
+        hosts = expand(text, limit=MAX_NODES)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    wrong = [host for host in hosts if not _HOST.fullmatch(host)]
+    if wrong or not hosts:
+        raise ValueError(f"'{wrong[0][:64]}' is no host name" if wrong else "no host is named")
+    return hosts
+
+
+def _memory(text: str) -> str:
+    if not _MEMORY.fullmatch(text) or not int(_MEMORY.fullmatch(text)[1]):  # type: ignore[index]
+        raise ValueError(f"'{text}' is not an amount of memory such as 10gb")
+    return text
+
+
+def _fraction(text: str) -> str:
+    if not _FRACTION.fullmatch(text):
+        raise ValueError(f"'{text}' is not a fraction such as 1/2")
+    return text
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError(f"{path} must be an absolute path")
+    return path
+
+
+def _listen(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdecimal() and int(port) < 65536):
+        raise ValueError(f"'{text}' is not host:port")
+    return text
+
+
+def _total(count: int) -> int:
+    if count % 1024 == 0:
+        raise ValueError("a multiple of 1024 is printed as 1K by Slurm; take another number")
+    return count
+
+
+Word = Annotated[str, AfterValidator(_word)]
+File = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
+Counts = Annotated[dict[str, Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class GresSection(_Section):
+    name: Word = "vgpu"
+    total: Annotated[int, Field(ge=2, le=MAX_TOTAL), AfterValidator(_total)] = 1000
+    pad: Word = "pad"
+    memory: Word = "vgpu_mem"
+
+
+class ClassSection(_Section):
+    memory: Annotated[str, AfterValidator(_memory)] | None = None
+    fraction: Annotated[str, AfterValidator(_fraction)] | None = None
+    profiles: Annotated[list[str], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> "ClassSection":
+        if sum(part is not None for part in (self.memory, self.fraction, self.profiles)) != 1:
+            raise ValueError("say exactly one of memory, fraction, profiles")
+        return self
+
+    def to_class(self, name: str) -> AdminClass:
+        return AdminClass(
+            name=name,
+            memory_gb=int(_MEMORY.fullmatch(self.memory)[1]) if self.memory else 0,  # type: ignore[index]
+            fraction=int(self.fraction[2:]) if self.fraction else 0,
+            profiles=tuple(self.profiles or ()),
+        )
+
+
+class ShareSection(_Section):
+    layout: Counts
+    share: Annotated[int, Field(ge=1, le=10_000)] = 1
+
+
+class NodesSection(_Section):
+    hosts: Annotated[tuple[str, ...], BeforeValidator(_hosts)]
+    gpus: Literal["all"] | Annotated[list[Annotated[int, Field(ge=0, le=63)]], Field(min_length=1)] = "all"
+    layout: Counts | None = None
+    mix: Annotated[list[ShareSection], Field(min_length=1, max_length=64)] | None = None
+    product: str = ""
+    count: Annotated[int, Field(ge=1, le=64)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "NodesSection":
+        if self.layout is not None and self.mix is not None:
+            raise ValueError("say either layout or mix")
+        if self.count is not None and not self.product:
+            raise ValueError("count needs product")
+        return self
+
+    def to_group(self) -> NodeGroup:
+        gpus = None if isinstance(self.gpus, str) else tuple(sorted(set(self.gpus)))
+        shares = [Share(layout=self.layout)] if self.layout else []
+        shares += [Share(layout=part.layout, share=part.share) for part in self.mix or ()]
+        count = self.count or (len(gpus) if gpus else 0)
+        return NodeGroup(hosts=self.hosts, gpus=gpus, shares=tuple(shares), product=self.product, count=count)
+
+
+class PolicySection(_Section):
+    exclusive: Literal["refuse", "allow"] = "refuse"
+    mode: Literal["manage", "observe"] = "manage"
+
+
+class ControllerSection(_Section):
+    listen: Annotated[str, AfterValidator(_listen)] = "0.0.0.0:6820"
+    address: Annotated[str, AfterValidator(_listen)] | None = None
+    user: Word = "root"
+    state_dir: File = Path("/var/lib/vgpu")
+    catalogue: File = Path("/var/lib/vgpu/catalogue")
+    slurm_conf: File | None = None
+    slurm_bin: File | None = None
+    munge_socket: File | None = None
+
+
+class PoolFile(_Section):
+    version: Literal[1]
+    pool: Word
+    partitions: Annotated[list[Word], Field(min_length=1)]
+    wait_partition: Word = "vgpu-wait"
+    gres: GresSection = GresSection()
+    default_class: str = ""
+    classes: dict[str, ClassSection] = {}
+    aliases: dict[str, str] = {}
+    nodes: Annotated[list[NodesSection], Field(min_length=1)]
+    policy: PolicySection = PolicySection()
+    controller: ControllerSection = ControllerSection()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "PoolFile":
+        if self.wait_partition in self.partitions:
+            raise ValueError("wait_partition must not be one of partitions")
+        if self.gres.name == self.gres.memory:
+            raise ValueError("gres.name and gres.memory must differ")
+        return self
+
+    def to_pool(self) -> PoolConfig:
+        place = self.controller.model_dump()
+        return PoolConfig(
+            pool=self.pool,
+            partitions=tuple(self.partitions),
+            wait_partition=self.wait_partition,
+            gres=GresNames(**self.gres.model_dump()),
+            default_class=self.default_class,
+            classes=tuple(section.to_class(name) for name, section in self.classes.items()),
+            aliases=dict(self.aliases),
+            groups=tuple(section.to_group() for section in self.nodes),
+            exclusive=Exclusive(self.policy.exclusive),
+            mode=Mode(self.policy.mode),
+            controller=ControllerPlace(**{**place, "address": place["address"] or ""}),
+        )
+
+
+def keys_at(path: tuple[str | int, ...]) -> tuple[str, ...]:
+    """The keys that are known at a place of the file."""
+    if path[:1] == ("classes",) and len(path) == 2:
+        return tuple(ClassSection.model_fields)
+    if path[:1] == ("nodes",):
+        return tuple((ShareSection if len(path) > 2 else NodesSection).model_fields)
+    sections: dict[str | int, type[BaseModel]] = {
+        "gres": GresSection,
+        "policy": PolicySection,
+        "controller": ControllerSection,
+    }
+    return tuple((sections[path[0]] if path and path[0] in sections else PoolFile).model_fields)

@@ -1,0 +1,98 @@
+"""PURE: what an admin says of a pool, as `slurm_plugin.config` reads it from pool.yaml."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+
+class Exclusive(StrEnum):
+    """What becomes of `--exclusive` on the pool's partitions: it would take every slice of a node."""
+
+    REFUSE = "refuse"
+    ALLOW = "allow"
+
+
+class Mode(StrEnum):
+    MANAGE = "manage"
+    OBSERVE = "observe"  # report, change nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GresNames:
+    name: str = "vgpu"
+    total: int = 1000  # of each node, for ever: Slurm drains a node whose total changes under a job
+    pad: str = "pad"  # the type that holds what is not offered
+    memory: str = "vgpu_mem"  # weight in eighths of a GPU's memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminClass:
+    """A class the admin named. Exactly one of the three says what serves it."""
+
+    name: str
+    memory_gb: int = 0
+    fraction: int = 0  # 1/fraction of a GPU
+    profiles: tuple[str, ...] = ()  # best first, as written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One layout of a group, and its share of the group's GPUs."""
+
+    layout: Mapping[str, int]  # profile -> count
+    share: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGroup:
+    """Nodes that are treated alike."""
+
+    hosts: tuple[str, ...]
+    gpus: tuple[int, ...] | None = None  # NVML indices in the pool; None: all of a node's
+    shares: tuple[Share, ...] = ()  # empty: the slices stay as they are found
+    product: str = ""  # what its GPUs are, for a catalogue before an agent was ever there
+    count: int = 0  # GPUs a node, with `product`
+
+    def takes(self, index: int) -> bool:
+        return self.gpus is None or index in self.gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerPlace:
+    """Where the controller lives and what it touches on its host."""
+
+    listen: str = "0.0.0.0:6820"
+    address: str = ""  # what clients dial; empty: the port of `listen` on this host
+    user: str = "root"
+    state_dir: Path = Path("/var/lib/vgpu")
+    catalogue: Path = Path("/var/lib/vgpu/catalogue")
+    slurm_conf: Path | None = None
+    slurm_bin: Path | None = None
+    munge_socket: Path | None = None
+
+    @property
+    def dial(self) -> str:
+        """host:port for a client on this host, or wherever `address` says."""
+        host, _, port = self.listen.rpartition(":")
+        here = "127.0.0.1" if host in ("", "0.0.0.0", "*") else "[::1]" if host == "[::]" else host  # noqa: S104
+        return self.address or f"{here}:{port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    pool: str
+    partitions: tuple[str, ...]
+    wait_partition: str = "vgpu-wait"
+    gres: GresNames = field(default_factory=GresNames)
+    default_class: str = ""  # empty: the smallest profile of the pool
+    classes: tuple[AdminClass, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[NodeGroup, ...] = ()
+    exclusive: Exclusive = Exclusive.REFUSE
+    mode: Mode = Mode.MANAGE
+    controller: ControllerPlace = field(default_factory=ControllerPlace)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(host for group in self.groups for host in group.hosts)
