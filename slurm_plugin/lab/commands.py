@@ -1,0 +1,180 @@
+"""What `vgpu lab ...` does: every function is one subcommand, returns data and prints nothing.
+
+All raise LabError. `base` is the folder that holds labs; a lab lies in <base>/<name>.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_plugin.errors import LabError
+from slurm_plugin.lab import control, launch, processes
+from slurm_plugin.lab.daemons import daemons_of, simulated_gpus
+from slurm_plugin.lab.keeper import KeeperStatus
+from slurm_plugin.lab.site import FILE_NAME, Lab, LabSpec, from_text
+
+DEFAULT_BASE = Path("/run/vgpu-lab")
+CANCEL_LIMIT_S = 8.0  # how long `down` waits for jobs to end by themselves
+SUPERVISOR_GRACE_S = 30.0
+SWEEPS = 5  # a process may start another while we look
+
+
+def _quiet(_text: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabStatus:
+    name: str
+    folder: Path
+    supervisor: int  # pid; 0 when it is gone
+    lacks: str  # what keeps it from being usable; empty when it is ready
+    daemons: tuple[KeeperStatus, ...] = ()
+
+
+def up(spec: LabSpec, base: Path = DEFAULT_BASE, say: Callable[[str], None] = _quiet) -> Lab:
+    """Start a lab and wait until it serves. A lab that fails to start is ended, but its logs stay until `down`."""
+    folder = base.absolute() / spec.name
+    taken = frozenset(port for lab in list_labs(base) for port in _ports(lab))
+    lab = launch.describe(spec, folder, taken)
+    base.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        raise LabError(
+            f"there is a lab {spec.name} already, in {folder}", hint=f"vgpu lab down --name {spec.name}"
+        ) from None
+    folder.chmod(0o755)
+    try:
+        say(f"making lab {spec.name} in {folder}")
+        launch.build(lab)
+        launch.start(lab)
+        launch.wait_ready(lab, say)
+    except BaseException:
+        _end_processes(folder)
+        raise
+    return lab
+
+
+def down(name: str, base: Path = DEFAULT_BASE) -> None:
+    """End everything of a lab, whatever state it is in, and remove its folder. Nothing to do is no error.
+
+    Bounds: CANCEL_LIMIT_S for its jobs, SUPERVISOR_GRACE_S for its daemons, then SIGKILL.
+    """
+    folder = base.absolute() / name
+    if not folder.is_dir():
+        return
+    with suppress(LabError):
+        _cancel_jobs(load(name, base))
+    _end_processes(folder)
+    shutil.rmtree(folder)
+    with suppress(OSError):  # not empty, or not ours
+        base.rmdir()
+
+
+def load(name: str, base: Path = DEFAULT_BASE) -> Lab:
+    try:
+        return from_text((base.absolute() / name / FILE_NAME).read_text())
+    except FileNotFoundError:
+        others = ", ".join(lab.name for lab in list_labs(base)) or "none"
+        raise LabError(f"there is no lab {name} in {base} (labs there: {others})", hint="vgpu lab up") from None
+
+
+def list_labs(base: Path = DEFAULT_BASE) -> tuple[Lab, ...]:
+    """Those whose file can be read, up or not."""
+    found = []
+    for file in sorted(base.absolute().glob(f"*/{FILE_NAME}")):
+        with suppress(LabError, OSError):
+            found.append(from_text(file.read_text()))
+    return tuple(found)
+
+
+def status(name: str, base: Path = DEFAULT_BASE) -> LabStatus:
+    lab = load(name, base)
+    try:
+        pid, daemons = control.status(lab)
+    except LabError as error:
+        return LabStatus(name=name, folder=lab.folder, supervisor=0, lacks=str(error))
+    return LabStatus(name=name, folder=lab.folder, supervisor=pid, lacks=launch.lacks(lab), daemons=daemons)
+
+
+def environment(name: str, base: Path = DEFAULT_BASE, node: str = "") -> dict[str, str]:
+    """What a shell needs to use the lab; with `node`, also to see that node's simulated GPUs through NVML."""
+    lab = load(name, base)
+    ours = str(Path(sys.executable).parent)
+    path = [ours, *(part for part in os.environ.get("PATH", os.defpath).split(":") if part != ours)]
+    variables = {
+        "SLURM_CONF": str(lab.slurm_conf),
+        "VGPU_LAB": lab.name,
+        "VGPU_LAB_DIR": str(lab.folder.parent),
+        "PATH": ":".join(path),
+    }
+    if lab.spec.pool:
+        variables["VGPU_POOL_CONFIG"] = str(lab.pool_config)
+    return variables | (simulated_gpus(lab, _node(lab, node)) if node else {})
+
+
+def environment_text(variables: dict[str, str]) -> str:
+    """Shell lines for `eval`."""
+    return "".join(f"export {key}={shlex.quote(value)}\n" for key, value in variables.items())
+
+
+def kill(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
+    """SIGKILL; the supervisor starts it again."""
+    lab = load(name, base)
+    control.ask(lab, "kill", daemon=_daemon(lab, daemon))
+
+
+def stop(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
+    """End it, and it stays down until `start`."""
+    lab = load(name, base)
+    control.ask(lab, "stop", daemon=_daemon(lab, daemon))
+
+
+def start(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
+    lab = load(name, base)
+    control.ask(lab, "start", daemon=_daemon(lab, daemon))
+
+
+def _daemon(lab: Lab, name: str) -> str:
+    names = [daemon.name for daemon in daemons_of(lab, sys.executable)]
+    if name not in names:
+        raise LabError(f"lab {lab.name} has no daemon '{name[:40]}'", hint=f"one of {', '.join(names)}")
+    return name
+
+
+def _node(lab: Lab, name: str) -> str:
+    if name not in lab.nodes:
+        raise LabError(f"lab {lab.name} has no node '{name[:40]}'", hint=f"one of {', '.join(lab.nodes)}")
+    return name
+
+
+def _ports(lab: Lab) -> tuple[int, ...]:
+    return (lab.ports.slurmctld, lab.ports.slurmdbd, lab.ports.controller, *lab.ports.slurmd)
+
+
+def _cancel_jobs(lab: Lab) -> None:
+    """Let Slurm end the jobs as long as it can: its prolog and epilog then run as they should."""
+    control.ask(lab, "status")
+    env = launch.slurm_environment(lab)
+    if not launch.run(["squeue", "--noheader", "--format=%i"], env).strip():
+        return
+    launch.run(["scancel", "--state=PENDING,RUNNING,SUSPENDED"], env)
+    processes.wait_until(lambda: not launch.run(["squeue", "-h", "-o", "%i"], env).strip(), limit_s=CANCEL_LIMIT_S)
+
+
+def _end_processes(folder: Path) -> None:
+    supervisor = processes.daemons_of(folder).get("supervisor")
+    if supervisor is not None:
+        processes.end([supervisor], grace_s=SUPERVISOR_GRACE_S)
+    for _ in range(SWEEPS):
+        left = processes.all_of(folder)
+        if not left:
+            return
+        processes.kill(left)
+    raise LabError(f"processes of the lab in {folder} do not end: {[process.pid for process in left]}")
