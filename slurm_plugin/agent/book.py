@@ -1,0 +1,110 @@
+"""PURE: who has what on this node.
+
+The book holds the GPUs as last read, the controller's terms, and one entry a run: a grant with slices, or the note that
+a run asked for none. Its one law: no slice is in two grants, and none that is promised to a run still waiting for more is
+given to another. Whatever would break it raises, and leaves the book unchanged.
+"""
+
+from collections import OrderedDict
+
+from slurm_plugin.agent.choose import Floor, cut, pick
+from slurm_plugin.agent.terms import Terms, Want
+from slurm_plugin.model import Gpu, Grant, Instance, RunKey, Step
+
+MAX_WITHOUT = 4096  # runs without slices that are remembered; a forgotten one is asked of Slurm again
+
+
+class Book:
+    def __init__(self) -> None:
+        self.gpus: tuple[Gpu, ...] = ()
+        self.terms = Terms()
+        self.grants: dict[int, Grant] = {}  # by job id: one run a job at a time
+        self.without: OrderedDict[int, RunKey] = OrderedDict()
+        self._promised: dict[int, tuple[str, ...]] = {}  # slices kept for a run while one more is cut for it
+        self._steps: dict[str, Step] = {}  # by GPU: changes under way
+
+    def busy(self, *, but: int = -1) -> set[str]:
+        """Slices in a grant, or promised to a run other than job `but`."""
+        held = {uuid for grant in self.grants.values() for uuid in grant.slices}
+        return held.union(*(slices for job_id, slices in self._promised.items() if job_id != but))
+
+    def pick(self, job_id: int, want: Want) -> tuple[str, ...]:
+        return pick(self._floor(job_id), want)
+
+    def cut(self, job_id: int, want: Want, refused: set[tuple[str, str]]) -> Step | None:
+        return cut(self._floor(job_id), want, refused)
+
+    def promise(self, job_id: int, slices: tuple[str, ...]) -> None:
+        self._promised[job_id] = slices
+
+    def unpromise(self, job_id: int) -> None:
+        self._promised.pop(job_id, None)
+
+    def add(self, grant: Grant) -> None:
+        """Raises ValueError when the job has another grant, or a slice is somebody's."""
+        if grant.run.job_id in self.grants:
+            raise ValueError(f"job {grant.run.job_id} has a grant")
+        if taken := self.busy(but=grant.run.job_id).intersection(grant.slices):
+            raise ValueError(f"{sorted(taken)} are somebody's")
+        if len(set(grant.slices)) != len(grant.slices):
+            raise ValueError("a slice twice in one grant")
+        self.without.pop(grant.run.job_id, None)
+        self.unpromise(grant.run.job_id)
+        self.grants[grant.run.job_id] = grant
+
+    def drop(self, job_id: int) -> Grant | None:
+        return self.grants.pop(job_id, None)
+
+    def note_without(self, run: RunKey) -> None:
+        self.without[run.job_id] = run
+        self.without.move_to_end(run.job_id)
+        while len(self.without) > MAX_WITHOUT:
+            self.without.popitem(last=False)
+
+    def instance(self, uuid: str) -> tuple[Gpu, Instance] | None:
+        return next(((gpu, one) for gpu in self.gpus for one in gpu.instances if one.uuid == uuid), None)
+
+    def slices(self, grant: Grant) -> tuple[tuple[Gpu, Instance], ...]:
+        """Where a grant's slices are; those that have vanished are left out."""
+        found = (self.instance(uuid) for uuid in grant.slices)
+        return tuple(one for one in found if one is not None)
+
+    def refusal(self, step: Step) -> str:
+        """Why a step can't be made now; empty when it can."""
+        gpu = next((one for one in self.gpus if one.uuid == step.gpu), None)
+        if gpu is None:
+            return f"no GPU {step.gpu} on this node"
+        if step.gpu in self._steps:
+            return "another step is changing this GPU"
+        there = {(one.profile, one.start): one for one in gpu.instances}
+        busy = self.busy()
+        for profile, start in step.destroy:
+            instance = there.get((profile, start))
+            if instance is None:
+                return f"no {profile} at {start}"
+            if instance.foreign:
+                return f"{profile} at {start} is not the pool's"
+            if instance.uuid in busy:
+                return f"{profile} at {start} is in use"
+        return ""
+
+    def begin(self, step: Step) -> None:
+        """From here to `end`, what the step destroys is not given out. Raises ValueError when `refusal` has a word."""
+        if why := self.refusal(step):
+            raise ValueError(why)
+        self._steps[step.gpu] = step
+
+    def end(self, step: Step) -> None:
+        self._steps.pop(step.gpu, None)
+
+    def see(self, gpus: tuple[Gpu, ...]) -> bool:
+        """Take in a whole inventory. True when it differs from the last one."""
+        changed = gpus != self.gpus
+        self.gpus = gpus
+        return changed
+
+    def _floor(self, job_id: int) -> Floor:
+        closing = {(step.gpu, profile, start) for step in self._steps.values() for profile, start in step.destroy}
+        return Floor(
+            gpus=self.gpus, terms=self.terms, busy=self.busy(but=job_id), closing=closing, cutting=self._steps.keys()
+        )

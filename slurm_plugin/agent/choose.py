@@ -1,0 +1,117 @@
+"""PURE: which idle slices a run gets, and where one more could be cut."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from slurm_plugin.agent.terms import Terms, Want
+from slurm_plugin.model import Gpu, GpuProfile, Instance, MigMode, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """The node's GPUs as they may be used now."""
+
+    gpus: Sequence[Gpu]
+    terms: Terms
+    busy: Collection[str]  # slices somebody has, or that are promised
+    closing: Collection[tuple[str, str, int]] = ()  # (gpu, profile, start) being destroyed
+    cutting: Collection[str] = ()  # GPUs that a step is changing
+
+
+def in_pool(gpu: Gpu, terms: Terms) -> bool:
+    """The pool's GPUs are those the controller names, and those it offers a slice of."""
+    return gpu.uuid in terms.gpus or any(instance.uuid in terms.offers for instance in gpu.instances)
+
+
+def idle(floor: Floor) -> Iterator[tuple[Gpu, Instance]]:
+    """Every slice that can be had now, in the node's order."""
+    for gpu in floor.gpus:
+        if gpu.fault or not in_pool(gpu, floor.terms):
+            continue
+        for instance in gpu.instances:
+            here = (gpu.uuid, instance.profile, instance.start)
+            if is_slice(instance) and instance.uuid not in floor.busy and here not in floor.closing:
+                yield gpu, instance
+
+
+def is_slice(instance: Instance) -> bool:
+    return instance.ci >= 0 and not instance.foreign and instance.uuid != ""
+
+
+def pick(floor: Floor, want: Want) -> tuple[str, ...]:
+    """The best idle slices for a request, at most `want.count`; fewer when there are not enough.
+
+    First what is offered as this class, then what nobody else is offered, then whatever serves it: a job that Slurm has
+    started has a right to its slice. Within each, the smallest profile that serves, then the fullest GPU.
+    """
+    rank = {profile: at for at, profile in enumerate(floor.terms.profiles(want.gres_class))}
+    room = {gpu.uuid: free_slices(gpu) for gpu in floor.gpus}
+    able = [(gpu, instance) for gpu, instance in idle(floor) if instance.profile in rank]
+    able.sort(
+        key=lambda at: (
+            _tier(at[1], floor.terms, want.gres_class),
+            rank[at[1].profile],
+            room[at[0].uuid],
+            at[0].index,
+            at[1].start,
+        )
+    )
+    return tuple(instance.uuid for _, instance in able[: want.count])
+
+
+def _tier(instance: Instance, terms: Terms, gres_class: str) -> int:
+    offer = terms.offers.get(instance.uuid)
+    if offer is None:
+        return 1
+    return 0 if offer.gres_class == gres_class else 2
+
+
+def free_slices(gpu: Gpu) -> int:
+    """Memory slices that no instance covers, as far as placements can tell."""
+    return len(_axis(gpu) - _covered(gpu))
+
+
+def cut(floor: Floor, want: Want, refused: Collection[tuple[str, str]] = ()) -> Step | None:
+    """The step that makes one more slice for this class where a GPU has room, or None.
+
+    Never destroys. `refused` holds (gpu, profile) pairs the driver has said no to. Best profile first; then the fullest
+    GPU; then the placement that takes the fewest others away.
+    """
+    for profile_name in floor.terms.profiles(want.gres_class):
+        places = [
+            (free_slices(gpu), _lost(gpu, profile, start), gpu.index, start, gpu.uuid)
+            for gpu in floor.gpus
+            if _can_cut(gpu, floor) and (gpu.uuid, profile_name) not in refused
+            for profile in gpu.profiles
+            if profile.name == profile_name
+            for start in _open_starts(gpu, profile)
+        ]
+        if places:
+            *_, start, uuid = min(places)
+            return Step(gpu=uuid, create=((profile_name, start),))
+    return None
+
+
+def _can_cut(gpu: Gpu, floor: Floor) -> bool:
+    return (
+        gpu.mig is MigMode.ENABLED and not gpu.fault and gpu.uuid not in floor.cutting and gpu.uuid in floor.terms.gpus
+    )
+
+
+def _axis(gpu: Gpu) -> set[int]:
+    return {at for profile in gpu.profiles for start in profile.starts for at in range(start, start + profile.size)}
+
+
+def _covered(gpu: Gpu) -> set[int]:
+    return {at for instance in gpu.instances for at in range(instance.start, instance.start + instance.size)}
+
+
+def _open_starts(gpu: Gpu, profile: GpuProfile, more: Collection[int] = ()) -> list[int]:
+    taken = _covered(gpu).union(more)
+    return [start for start in profile.starts if taken.isdisjoint(range(start, start + profile.size))]
+
+
+def _lost(gpu: Gpu, profile: GpuProfile, start: int) -> int:
+    """How many placements of any profile this one takes away."""
+    mine = range(start, start + profile.size)
+    return sum(len(_open_starts(gpu, other)) - len(_open_starts(gpu, other, mine)) for other in gpu.profiles)

@@ -1,0 +1,73 @@
+"""Who may open a slice: the two `nvidia-cap` device nodes of its GPU instance and compute instance.
+
+A job's user gets them while the job has the slice (owner, mode 0400); otherwise they are root's. The driver's setuid
+nvidia-modprobe would put 0444 back for anybody who asks, so root first tells the driver to leave the mode alone.
+
+Source: NVIDIA MIG user guide, "Device nodes and capabilities"; NVIDIA/open-gpu-kernel-modules nv-caps.c.
+"""
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+from slurm_plugin.model import Gpu, Instance
+
+log = logging.getLogger(__name__)
+
+MODE = 0o400
+_MODIFY = "DeviceFileModify:"
+
+
+class Devices:
+    """A handful of small file operations. A failure is logged, and told by the answer: False."""
+
+    def __init__(self, *, proc_root: Path, dev_root: Path) -> None:
+        self._capabilities = proc_root / "driver/nvidia/capabilities"
+        self._majors = proc_root / "devices"
+        self._nodes = dev_root / "nvidia-caps"
+
+    def give(self, gpu: Gpu, instance: Instance, uid: int) -> bool:
+        """From here on this user can open the slice, and nobody else but root. What is open already stays open."""
+        base = self._capabilities / f"gpu{gpu.minor}/mig/gi{instance.gi}"
+        access = (base / "access", base / f"ci{instance.ci}/access")
+        try:
+            for minor, path in zip(instance.caps, access, strict=True):
+                _pin_mode(path)
+                self._chown(minor, uid)
+        except OSError as error:
+            log.warning("device.not_owned", extra={"slice": instance.uuid, "uid": uid, "error": str(error)})
+            return False
+        return True
+
+    def _chown(self, minor: int, uid: int) -> None:
+        path = self._nodes / f"nvidia-cap{minor}"
+        if not path.exists():
+            self._make(path, minor)
+        node = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+        try:
+            here = f"/proc/self/fd/{node}"
+            now = os.fstat(node)
+            if stat.S_IMODE(now.st_mode) != MODE:
+                os.chmod(here, MODE)  # noqa: PTH101 - by descriptor
+            if (now.st_uid, now.st_gid) != (uid, 0):
+                os.chown(here, uid, 0)
+        finally:
+            os.close(node)
+
+    def _make(self, path: Path, minor: int) -> None:
+        """An instance made through NVML alone has no node until somebody asks the driver's tools for one."""
+        majors = (line.split() for line in self._majors.read_text().splitlines())
+        major = next((int(words[0]) for words in majors if words[1:] == ["nvidia-caps"]), None)
+        if major is None or minor < 0:
+            raise FileNotFoundError(f"no {path}, and no major number to make it with")
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        os.mknod(path, stat.S_IFCHR | MODE, os.makedev(major, minor))
+
+
+def _pin_mode(path: Path) -> None:
+    """Appending reaches the driver as a plain write, and needs no truncation of anything else that may stand there."""
+    said = [line for line in path.read_text().splitlines() if line.startswith(_MODIFY)]
+    if not said or said[-1].split()[-1] != "0":
+        with path.open("a") as file:
+            file.write(f"{_MODIFY} 0\n")

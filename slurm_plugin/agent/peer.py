@@ -1,0 +1,88 @@
+"""Who is at the other end of the hook socket: the kernel's word on the process, and the Slurm step it belongs to.
+
+The environment of a task is its user's to write, so it proves nothing. What proves it is an ancestor: the nearest
+slurmstepd that root runs, whose title names job and step (live on 22.05: "slurmstepd: [12.batch]", "[12.0]").
+"""
+
+import os
+import re
+import socket
+import stat
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_DEPTH = 64  # ancestors looked at
+_TITLE = re.compile(rb"slurmstepd: \[(\d+)(?:\+\d+)?\.([a-z]+|\d+)(?:\+\d+)?\]")
+_UCRED = struct.Struct("3i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    pid: int
+    uid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProcess:
+    """A running step on this node, and the slurmstepd that is there as long as it is."""
+
+    job_id: int
+    step: str  # "batch", "interactive", "0"
+    pid: int
+    started: int  # kernel ticks since boot: with the pid, an identity
+
+    @property
+    def key(self) -> str:
+        return f"{self.pid}:{self.started}"
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Raises OSError."""
+    pid, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return Peer(pid=pid, uid=uid)
+
+
+def step_of(pid: int, proc: Path = Path("/proc")) -> StepProcess | None:
+    """The step that process `pid` runs in, or None when it is in none. Bound: MAX_DEPTH ancestors."""
+    found: StepProcess | None = None
+    for _ in range(MAX_DEPTH):
+        here = _look(pid, proc)
+        if here is None:
+            break
+        parent, step = here
+        if found is not None and (step is None or (step.job_id, step.step) != (found.job_id, found.step)):
+            break
+        found = step  # slurmstepd forks for each task: the topmost one with this title is the step's own
+        pid = parent
+        if pid <= 1:
+            break
+    return found
+
+
+def _look(pid: int, proc: Path) -> tuple[int, StepProcess | None] | None:
+    """A process's parent, and the step if it is a step's slurmstepd. None: it is gone."""
+    folder = proc / str(pid)
+    try:
+        fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+        parent, started = int(fields[1]), int(fields[19])
+        title = _TITLE.match((folder / "cmdline").read_bytes())
+        is_roots = title is not None and _is_slurmstepd(folder)
+    except (OSError, ValueError, IndexError):
+        return None
+    if title is None or not is_roots:
+        return parent, None
+    return parent, StepProcess(job_id=int(title[1]), step=title[2].decode(), pid=pid, started=started)
+
+
+def _is_slurmstepd(folder: Path) -> bool:
+    """Anybody can write a title: only root's process, started from root's slurmstepd, is believed.
+
+    Its effective uid is the user's at times, while it opens his files.
+    """
+    uids = next(line for line in (folder / "status").read_text().splitlines() if line.startswith("Uid:")).split()[1:]
+    binary = folder / "exe"
+    name = Path(os.readlink(binary)).name  # noqa: PTH115 - the link may say "(deleted)" after an upgrade
+    is_ = binary.stat()
+    mine = is_.st_uid == 0 and not is_.st_mode & (stat.S_ISUID | stat.S_IWGRP | stat.S_IWOTH)
+    return uids[0] == uids[2] == "0" and name.startswith("slurmstepd") and mine

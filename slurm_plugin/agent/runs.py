@@ -1,0 +1,338 @@
+"""Runs and their slices: what a prolog asks for, and what an epilog gives back.
+
+A prolog asks Slurm which run this is, then takes idle slices, or has one cut, or waits for one. At the end of its wait the
+job is turned away; the prolog itself never fails, since that drains the node. What a run has is durable before its prolog
+returns. An epilog takes it back; epilogs come twice, without a prolog, or never, so all grants are held against Slurm's
+own list now and then.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from weakref import WeakValueDictionary
+
+from slurm_plugin.agent.book import Book
+from slurm_plugin.agent.slices import Slices, Threads
+from slurm_plugin.agent.store import Store
+from slurm_plugin.agent.terms import Terms, Want, wanted
+from slurm_plugin.errors import NvmlError, SlurmError, SlurmUnavailable
+from slurm_plugin.model import Grant, RunKey
+from slurm_plugin.ports import JobRun, Slurm
+
+log = logging.getLogger(__name__)
+
+ASK_TRIES = 5  # times a prolog asks Slurm which run this is
+ASK_PAUSE_S = 1.0  # between two of them
+CUTS_PER_RUN = 16  # steps tried for one waiting run before it waits for others to end
+WAITING_MAX = 1024  # runs that wait for a slice; beyond it they are turned away at once
+_OVER = (
+    "COMPLET",
+    "CANCEL",
+    "FAIL",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "PREEMPT",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "OUT_OF_ME",
+    "REVOKED",
+)
+
+
+class Outcome(StrEnum):
+    BOUND = "bound"
+    NONE_LEFT = "none left"
+    GONE = "gone"  # the job ended, or its prolog did, while it waited
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Waiting:
+    """A prolog that waits for a slice."""
+
+    run: JobRun
+    want: Want
+    since: float  # Unix seconds
+    outcome: asyncio.Future[Outcome]
+    taking: bool = False  # its grant is being written
+
+    def end(self, outcome: Outcome) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+
+async def _no_fence(_job_id: int, _slices: tuple[str, ...]) -> None:
+    """Without a controller a freed slice stays what it was."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """What a node's runs are bound by."""
+
+    node: str
+    gres: str = "vgpu"
+    pad: str = "pad"
+    wait_s: float = 30.0  # longest wait of a prolog for a slice
+    ask_pause_s: float = ASK_PAUSE_S
+    fence: Callable[[int, tuple[str, ...]], Awaitable[None]] = _no_fence  # on release: wait for the verdict
+    now: Callable[[], float] = time.time
+
+
+class Runs:
+    def __init__(self, site: Site, book: Book, *, slurm: Slurm, store: Store, slices: Slices, threads: Threads) -> None:
+        self.site = site
+        self.book = book
+        self.waiting: list[Waiting] = []
+        self._slurm = slurm
+        self._store = store
+        self._slices = slices
+        self._threads = threads
+        self._wake = asyncio.Event()
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+
+    async def start(self) -> None:
+        """Take up where the last agent left off. Raises OSError when the state folder can't be used."""
+        await self._threads.disk(self._store.open)
+        self.book.terms = await self._threads.disk(self._store.terms)
+        for grant in await self._threads.disk(self._store.grants):
+            try:
+                self.book.add(grant)
+            except ValueError:
+                log.exception("grant.contradicts", extra={"job_id": grant.run.job_id})
+        await self._slices.refresh()
+        await self._slices.repair()
+        await self.reconcile()
+
+    async def agree(self, terms: Terms) -> None:
+        """Take in the controller's terms. What binding needs of them is kept on disk."""
+        before, self.book.terms = self.book.terms, terms
+        if (before.classes, before.gpus) != (terms.classes, terms.gpus):
+            try:
+                await self._threads.disk(self._store.save_terms, terms)
+            except OSError:
+                log.exception("terms.not_saved")
+            await self._slices.settle_devices()
+        if terms.gpus - before.gpus:
+            await self._slices.repair()
+        self.stir()
+
+    async def prolog(self, job_id: int) -> None:
+        """Give this job's present run what it asked for on this node, within the site's `wait_s`, or turn it away."""
+        async with self._lock(job_id):
+            run = await self._ask(job_id, ASK_TRIES)
+            want = None if run is None else await self._still_wanted(run)
+            if run is None or want is None:
+                return
+            if await self._bind(run, want, wait=True) is Outcome.NONE_LEFT:
+                await self._turn_away(run, want)
+
+    async def late(self, job_id: int) -> bool:
+        """A task of a job that has no entry: its prolog may have found no agent. True: it now has all it asked for."""
+        async with self._lock(job_id):
+            run = await self._ask(job_id, 1)
+            want = None if run is None else await self._still_wanted(run)
+            if run is None or want is None:
+                return run is not None
+            return await self._bind(run, want, wait=False) is Outcome.BOUND
+
+    async def epilog(self, job_id: int) -> None:
+        """Take back what the job has, and let the controller publish what follows from it, within the fence's bound."""
+        self.gone(job_id)
+        async with self._lock(job_id):
+            self.book.without.pop(job_id, None)
+            if grant := self.book.grants.get(job_id):
+                await self._release(grant)
+
+    def gone(self, job_id: int) -> None:
+        """Nobody waits for this job's slice any more."""
+        for waiting in self.waiting:
+            if waiting.run.key.job_id == job_id:
+                waiting.end(Outcome.GONE)
+
+    async def reconcile(self) -> None:
+        """Release what belongs to runs that are over. No word from Slurm releases nothing."""
+        before = [grant.run for grant in self.book.grants.values()]
+        if not before:
+            return
+        try:
+            alive = {run.key for run in await self._slurm.runs_on(self.site.node)}
+        except SlurmError as error:
+            log.warning("reconcile.no_answer", extra={"error": str(error)})
+            return
+        for key in before:
+            if key not in alive:
+                await self._release_lost(key)
+
+    def stir(self) -> None:
+        """Something moved: look at the waiting runs again."""
+        self._wake.set()
+
+    async def serve_waiting(self) -> None:
+        """Serve the runs that wait, for ever, whenever something moved. First come, first served within a class."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            blocked: set[str] = set()
+            for waiting in tuple(self.waiting):
+                if waiting.want.gres_class not in blocked and not await self._serve(waiting):
+                    blocked.add(waiting.want.gres_class)
+
+    async def _ask(self, job_id: int, tries: int) -> JobRun | None:
+        """The run of this job that is starting or running now; None when Slurm knows of none, or says nothing."""
+        for left in reversed(range(tries)):
+            try:
+                run = await self._slurm.run_of(job_id)
+            except SlurmUnavailable:
+                if left:
+                    await asyncio.sleep(self.site.ask_pause_s)
+                continue
+            except SlurmError as error:
+                log.error("run.unreadable", extra={"job_id": job_id, "error": str(error)})  # noqa: TRY400
+                return None
+            if run is None or run.key.started_at <= 0 or run.state.startswith(_OVER):
+                log.warning("run.over", extra={"job_id": job_id, "state": run.state if run else "unknown"})
+                return None
+            return run
+        log.error("run.no_answer", extra={"job_id": job_id})
+        return None
+
+    async def _still_wanted(self, run: JobRun) -> Want | None:
+        """What is still to be bound for this run, or None. An older run of the same id loses what it had."""
+        want = wanted(run.gres, name=self.site.gres, pad=self.site.pad)
+        grant = self.book.grants.get(run.key.job_id)
+        if grant is not None and grant.run == run.key:
+            await self._threads.disk(self._slices.hand_over, grant)
+            return None
+        if grant is not None:
+            await self._release(grant)
+        if want is None:
+            self.book.note_without(run.key)
+        return want
+
+    async def _bind(self, run: JobRun, want: Want, *, wait: bool) -> Outcome:
+        overtakes = any(other.want.gres_class == want.gres_class for other in self.waiting)
+        if not overtakes and await self._take(run, want):
+            return Outcome.BOUND
+        if not wait or len(self.waiting) >= WAITING_MAX:
+            return Outcome.NONE_LEFT
+        waiting = Waiting(run=run, want=want, since=self.site.now(), outcome=asyncio.get_running_loop().create_future())
+        self.waiting.append(waiting)
+        self._slices.moved()
+        log.info("bind.waits", extra={"job_id": run.key.job_id, "class": want.gres_class, "count": want.count})
+        try:
+            async with asyncio.timeout(self.site.wait_s):
+                return await asyncio.shield(waiting.outcome)
+        except TimeoutError:
+            if not waiting.taking:
+                waiting.end(Outcome.NONE_LEFT)
+            return await waiting.outcome  # being written: a matter of milliseconds
+        finally:
+            waiting.end(Outcome.GONE)
+            self.waiting.remove(waiting)
+            self._slices.moved()
+
+    async def _serve(self, waiting: Waiting) -> bool:
+        """Give a waiting run its slices, cutting where there is room. False: its class has to wait on."""
+        job_id = waiting.run.key.job_id
+        refused: set[tuple[str, str]] = set()
+        try:
+            for _ in range(CUTS_PER_RUN):
+                if waiting.outcome.done() or await self._take_for(waiting):
+                    return True
+                step = self.book.cut(job_id, waiting.want, refused)
+                if step is None:
+                    return False
+                self.book.promise(job_id, self.book.pick(job_id, waiting.want))
+                try:
+                    await self._slices.make(step)
+                except NvmlError as error:
+                    refused.add((step.gpu, step.create[0][0]))
+                    log.warning("cut.refused", extra={"job_id": job_id, "gpu": step.gpu, "error": str(error)})
+            return False
+        finally:
+            self.book.unpromise(job_id)
+
+    async def _take_for(self, waiting: Waiting) -> bool:
+        waiting.taking = True
+        taken = await self._take(waiting.run, waiting.want)
+        waiting.taking = False
+        if taken and waiting.outcome.done():  # it left while its grant was written
+            if grant := self.book.grants.get(waiting.run.key.job_id):
+                await self._release_lost(grant.run) if grant.run == waiting.run.key else None
+        elif taken:
+            waiting.end(Outcome.BOUND)
+        return taken
+
+    async def _take(self, run: JobRun, want: Want) -> bool:
+        """Give a run its slices if all of them are idle now."""
+        slices = self.book.pick(run.key.job_id, want)
+        if len(slices) < want.count:
+            return False
+        grant = Grant(run=run.key, gres_class=want.gres_class, count=want.count, slices=slices, made_at=self.site.now())
+        self.book.add(grant)
+        try:
+            await self._threads.disk(self._record, grant)
+        except OSError:
+            log.exception("grant.not_saved", extra={"job_id": run.key.job_id})
+            self._drop(grant)
+            return False
+        self._slices.moved()
+        log.info("bind.done", extra={"job_id": run.key.job_id, "class": want.gres_class, "slices": slices})
+        return True
+
+    async def _turn_away(self, run: JobRun, want: Want) -> None:
+        """No slice for a job that Slurm has started: back into the queue if it can go there, else cancelled.
+
+        If neither can be done now, the task prolog still keeps the job from running without its slice.
+        """
+        job_id = run.key.job_id
+        log.warning("bind.none", extra={"job_id": job_id, "class": want.gres_class, "count": want.count})
+        try:
+            if run.requeue:
+                await self._slurm.requeue(job_id)
+            else:
+                why = f"vgpu: no {want.gres_class} slice on {self.site.node} within {self.site.wait_s:g} s"
+                await self._slurm.cancel(job_id, why)
+        except SlurmError as error:
+            log.error("bind.not_turned_away", extra={"job_id": job_id, "error": str(error)})  # noqa: TRY400
+
+    async def _release(self, grant: Grant) -> None:
+        """Crash: the grant's file is still there, or its slices are idle and root's."""
+        job_id = grant.run.job_id
+        try:
+            await self._threads.disk(self._forget, grant)
+        except OSError:
+            log.exception("grant.not_deleted", extra={"job_id": job_id})
+        asks = any(offer.ask for slice_ in grant.slices if (offer := self.book.terms.offers.get(slice_)))
+        self._drop(grant)
+        self._slices.moved()
+        log.info("release.done", extra={"job_id": job_id, "slices": grant.slices})
+        if asks:
+            await self.site.fence(job_id, grant.slices)
+
+    async def _release_lost(self, key: RunKey) -> None:
+        async with self._lock(key.job_id):
+            grant = self.book.grants.get(key.job_id)
+            if grant is not None and grant.run == key:
+                log.warning("release.without_epilog", extra={"job_id": key.job_id, "started_at": key.started_at})
+                await self._release(grant)
+
+    def _drop(self, grant: Grant) -> None:
+        if self.book.grants.get(grant.run.job_id) is grant:
+            self.book.drop(grant.run.job_id)
+
+    def _record(self, grant: Grant) -> None:
+        self._store.save(grant)
+        self._slices.hand_over(grant)
+
+    def _forget(self, grant: Grant) -> None:
+        self._slices.take_back(grant)
+        self._store.delete(grant.run.job_id)
+
+    def _lock(self, job_id: int) -> asyncio.Lock:
+        lock = self._locks.get(job_id)
+        if lock is None:
+            lock = self._locks[job_id] = asyncio.Lock()
+        return lock

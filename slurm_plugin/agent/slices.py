@@ -1,0 +1,132 @@
+"""The node's instances as the driver has them: read, made, destroyed, and their devices in the right hands."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from slurm_plugin.agent.book import Book
+from slurm_plugin.agent.devices import Devices
+from slurm_plugin.errors import GpuBusy, NvmlError
+from slurm_plugin.model import Grant, Step
+from slurm_plugin.ports import Gpus
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Threads:
+    """One thread for files, so that what is written and undone stays in order; one for the driver, which can be slow."""
+
+    def __init__(self) -> None:
+        self._disk = ThreadPoolExecutor(1, "disk")
+        self._driver = ThreadPoolExecutor(1, "driver")
+
+    async def disk(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._disk, call, *args)
+
+    async def driver(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._driver, call, *args)
+
+    def close(self) -> None:
+        self._disk.shutdown(wait=False, cancel_futures=True)
+        self._driver.shutdown(wait=False, cancel_futures=True)
+
+
+class Slices:
+    """`moved` is called whenever something may have become possible or the inventory differs from what was told."""
+
+    def __init__(
+        self, book: Book, *, gpus: Gpus, devices: Devices, threads: Threads, moved: Callable[[], None] = lambda: None
+    ) -> None:
+        self._book = book
+        self._gpus = gpus
+        self._devices = devices
+        self._threads = threads
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._settled: set[tuple[str, int, int]] = set()  # (GPU, gi, ci) whose devices are in the right hands
+        self.moved = moved
+
+    async def refresh(self, renewed: str = "") -> None:
+        """Read the inventory anew. A driver that does not answer changes nothing.
+
+        `renewed`: a GPU whose devices can't be taken for settled, since an instance may be another under an old number.
+        """
+        try:
+            gpus = await self._threads.driver(self._gpus.inventory)
+        except NvmlError as error:
+            log.warning("inventory.failed", extra={"error": str(error)})
+            return
+        if self._book.see(gpus):
+            self.moved()
+        await self.settle_devices(renewed)
+
+    async def make(self, step: Step) -> None:
+        """Make one step, alone on its GPU. Raises NvmlError; what it left half made is then destroyed.
+
+        Crash: half-made instances are destroyed at the next start.
+        """
+        async with self._locks.setdefault(step.gpu, asyncio.Lock()):
+            if why := self._book.refusal(step):
+                raise GpuBusy(why, hint="the next inventory shows what is there")
+            self._book.begin(step)
+            try:
+                await self._threads.driver(self._gpus.apply, step)
+            except NvmlError:
+                await self.refresh(step.gpu)
+                await self._clean(step.gpu)
+                raise
+            else:
+                await self.refresh(step.gpu)
+            finally:
+                self._book.end(step)
+                self.moved()
+        log.info("step.made", extra={"gpu": step.gpu, "destroyed": step.destroy, "created": step.create})
+
+    async def repair(self) -> None:
+        """Destroy what is half made on the pool's GPUs: nobody can use it, and it takes room."""
+        for gpu in self._book.gpus:
+            if gpu.uuid in self._book.terms.gpus:
+                async with self._locks.setdefault(gpu.uuid, asyncio.Lock()):
+                    await self._clean(gpu.uuid)
+
+    async def _clean(self, gpu_uuid: str) -> None:
+        gpu = next((one for one in self._book.gpus if one.uuid == gpu_uuid), None)
+        half = [(one.profile, one.start) for one in gpu.instances if one.ci < 0 and not one.foreign] if gpu else []
+        for shape in half:
+            try:
+                await self._threads.driver(self._gpus.apply, Step(gpu=gpu_uuid, destroy=(shape,)))
+            except NvmlError as error:
+                log.warning("repair.failed", extra={"gpu": gpu_uuid, "instance": shape, "error": str(error)})
+        if half:
+            await self.refresh(gpu_uuid)
+
+    def hand_over(self, grant: Grant) -> None:
+        """The devices of a grant's slices to its user. On the disk thread, like `take_back`."""
+        for gpu, instance in self._book.slices(grant):
+            self._devices.give(gpu, instance, grant.run.uid)
+
+    def take_back(self, grant: Grant) -> None:
+        for gpu, instance in self._book.slices(grant):
+            self._devices.give(gpu, instance, 0)
+
+    async def settle_devices(self, renewed: str = "") -> None:
+        """Give the devices of slices that are new to us to whom they belong: root, or the run that has them."""
+        self._settled = {key for key in self._settled if key[0] != renewed}
+        await self._threads.disk(self._settle)
+
+    def _settle(self) -> None:
+        owners = {slice_: grant.run.uid for grant in tuple(self._book.grants.values()) for slice_ in grant.slices}
+        there = {
+            (gpu.uuid, one.gi, one.ci): (gpu, one)
+            for gpu in self._book.gpus
+            if gpu.uuid in self._book.terms.gpus
+            for one in gpu.instances
+            if one.ci >= 0 and not one.foreign
+        }
+        self._settled &= there.keys()
+        for key in there.keys() - self._settled:
+            gpu, one = there[key]
+            if self._devices.give(gpu, one, owners.get(one.uuid, 0)):
+                self._settled.add(key)
