@@ -153,7 +153,7 @@ def _towards(profiles: Shapes, current: Sequence[Existing], goal: Layout) -> Cha
 
 
 def _engine_holders(profiles: Shapes, names: list[str], wanted: str, in_the_way: Sequence[Existing]) -> Layout:
-    """The held instances of which one ending would free the engines that `wanted` lacks; all, when no single one would."""
+    """The held instances any one of which would free the engines that `wanted` lacks; all when no single one would."""
     candidates = [e for e in in_the_way if e.profile in profiles and any(profiles[e.profile].engines)]
 
     def without(name: str) -> list[str]:

@@ -90,8 +90,9 @@ def place(
     Of all arrangements it takes one that has most instances in common with `keep`, of those one that leaves most room.
     """
     kept, stay = frozenset(keep), tuple(fixed)
-    names = [n for n, count in counts.items() for _ in range(count)]
-    if any(n not in profiles for n in names) or media_conflict(profiles, [*names, *(n for n, _ in stay)]):
+    if any(n not in profiles for n in counts) or sum(counts.values()) > memory_slices(profiles):
+        return None
+    if media_conflict(profiles, [*(n for n, count in counts.items() for _ in range(count)), *(n for n, _ in stay)]):
         return None
     blocked = occupied(profiles, stay)
     return max(
@@ -134,13 +135,10 @@ def _reason(profiles: Shapes, counts: Mapping[str, int]) -> str | None:
     asked = sum(profiles[name].size * count for name, count in counts.items())
     if asked > slices:
         return f"{asked} memory slices are needed and the GPU has {slices}"
-    media = media_conflict(profiles, (name for name, count in counts.items() for _ in range(count)))
-    if media or next(arrangements(profiles, counts), None) is not None:
-        return media
-    starts = "; ".join(
-        f"{n} starts at {', '.join(map(str, profiles[n].starts))}" for n, count in counts.items() if count
-    )
-    return f"no arrangement of the possible placements works ({starts})"
+    if next(arrangements(profiles, counts), None) is None:
+        starts = "; ".join(f"{n} starts at {', '.join(map(str, profiles[n].starts))}" for n, c in counts.items() if c)
+        return f"no arrangement of the possible placements works ({starts})"
+    return media_conflict(profiles, (name for name, count in counts.items() for _ in range(count)))
 
 
 def _fitting(profiles: Shapes, counts: Mapping[str, int]) -> Mapping[str, int]:

@@ -89,7 +89,7 @@ def _gi_ids(by_size: Mapping[int, Sequence[int]]) -> Mapping[tuple[int, int], in
 
 def _profiles(product: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Profile]:
     named = list(zip(product["profiles"].items(), rows, strict=True))
-    # A compute instance has as many multiprocessors as the GPU instance of its width; that of the double-memory 1g, its own.
+    # A compute instance has the multiprocessors of the GPU instance of its width; that of the double-memory 1g its own.
     widths = {shape["slices"]: values[1] for (_, values), shape in reversed(named)}
     double = next((values[1] for (_, values), shape in named if shape["id"] == 15), 0)
     listed = product.get("compute_listed", ())
