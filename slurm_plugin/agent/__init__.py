@@ -1,4 +1,5 @@
-"""The agent: root's daemon on a GPU node. It owns the node's instances, says which job has which slice, and guards their devices.
+"""The agent: root's daemon on a GPU node. It owns the node's instances, says which job has which, and guards devices.
 
-`book` and `choose` are pure and decide; `engine` drives them; the rest are borders. What the pool should look like is the controller's business.
+`book`, `choose` and `terms` are pure and decide; `runs`, `slices` and `tasks` drive them; the rest are borders.
+How the pool should be cut is the controller's business, and no word of that may live here.
 """

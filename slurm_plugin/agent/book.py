@@ -1,8 +1,8 @@
 """PURE: who has what on this node.
 
-The book holds the GPUs as last read, the controller's terms, and one entry a run: a grant with slices, or the note that
-a run asked for none. Its one law: no slice is in two grants, and none that is promised to a run still waiting for more is
-given to another. Whatever would break it raises, and leaves the book unchanged.
+The book holds the GPUs as last read, the controller's terms, and one entry a run: a grant with slices, or the note
+that a run asked for none. Its one law: no slice is in two grants, and none that is promised to a run still waiting for
+more is given to another. Whatever would break it raises, and leaves the book unchanged.
 """
 
 from collections import OrderedDict

@@ -1,9 +1,9 @@
 """Runs and their slices: what a prolog asks for, and what an epilog gives back.
 
-A prolog asks Slurm which run this is, then takes idle slices, or has one cut, or waits for one. At the end of its wait the
-job is turned away; the prolog itself never fails, since that drains the node. What a run has is durable before its prolog
-returns. An epilog takes it back; epilogs come twice, without a prolog, or never, so all grants are held against Slurm's
-own list now and then.
+A prolog asks Slurm which run this is, then takes idle slices, or has one cut, or waits for one. At the end of its wait
+the job is turned away; the prolog itself never fails, since that drains the node. What a run has is durable before its
+prolog returns. An epilog takes it back; epilogs come twice, without a prolog, or never, so all grants are held against
+Slurm's own list now and then.
 """
 
 import asyncio
@@ -57,6 +57,7 @@ class Waiting:
     since: float  # Unix seconds
     outcome: asyncio.Future[Outcome]
     taking: bool = False  # its grant is being written
+    expired: bool = False
 
     def end(self, outcome: Outcome) -> None:
         if not self.outcome.done():
@@ -225,6 +226,7 @@ class Runs:
             async with asyncio.timeout(self.site.wait_s):
                 return await asyncio.shield(waiting.outcome)
         except TimeoutError:
+            waiting.expired = True
             if not waiting.taking:
                 waiting.end(Outcome.NONE_LEFT)
             return await waiting.outcome  # being written: a matter of milliseconds
@@ -259,10 +261,9 @@ class Runs:
         taken = await self._take(waiting.run, waiting.want)
         waiting.taking = False
         if taken and waiting.outcome.done():  # it left while its grant was written
-            if grant := self.book.grants.get(waiting.run.key.job_id):
-                await self._release_lost(grant.run) if grant.run == waiting.run.key else None
-        elif taken:
-            waiting.end(Outcome.BOUND)
+            await self._release_lost(waiting.run.key)
+        elif taken or waiting.expired:
+            waiting.end(Outcome.BOUND if taken else Outcome.NONE_LEFT)
         return taken
 
     async def _take(self, run: JobRun, want: Want) -> bool:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """One thread for files, so that what is written and undone stays in order; one for the driver, which can be slow."""
+    """One thread for files, so that what is done and undone stays in order; one for the driver, which can be slow."""
 
     def __init__(self) -> None:
         self._disk = ThreadPoolExecutor(1, "disk")

@@ -18,7 +18,7 @@ MAX_FILE_BYTES = 1 << 20  # longest file we read back
 
 
 class Store:
-    """A folder of root's. Writes are atomic: a crash leaves the old file or the new one, and at worst a stray `.new-*`."""
+    """A folder of root's. Writes are atomic: a crash leaves the old file or the new one, at worst beside a stray one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -46,7 +46,7 @@ class Store:
         self._path(job_id).unlink(missing_ok=True)
 
     def grants(self) -> tuple[Grant, ...]:
-        """All of them. A file that makes no sense is set aside as `*.bad` and logged: its run is asked of Slurm again."""
+        """All of them. A file that makes no sense is set aside as `*.bad` and logged."""
         found = []
         for path in sorted(self._grants.glob("*.json")):
             try:

@@ -1,4 +1,4 @@
-"""PURE: what the controller last said, as the agent keeps it: it binds by these terms while the controller is away too."""
+"""PURE: what the controller last said. The agent binds by these terms while the controller is away too."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

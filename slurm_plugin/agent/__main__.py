@@ -1,0 +1,44 @@
+"""python -m slurm_plugin.agent --config FILE"""
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from slurm_plugin.agent.config import load_config
+from slurm_plugin.agent.daemon import serve
+from slurm_plugin.errors import VgpuError
+
+_PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class _Facts(logging.Formatter):
+    """`time level event.name fact=value ...`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = (f" {name}={value!r}" for name, value in vars(record).items() if name not in _PLAIN)
+        first, *rest = super().format(record).split("\n", 1)
+        return "\n".join([first + "".join(facts), *rest])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="vgpu-agent", description="The pool's agent: root's daemon on a GPU node.")
+    parser.add_argument("--config", type=Path, default=Path("/etc/vgpu/agent.yaml"), metavar="FILE")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Facts("%(asctime)s %(levelname)s %(message)s"))
+    try:
+        config = load_config(parser.parse_args().config)
+        logging.basicConfig(level=config.log_level, handlers=[handler])
+        asyncio.run(serve(config))
+    except VgpuError as error:
+        print(f"error: {error}", *([f"hint: {error.hint}"] if error.hint else []), sep="\n", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

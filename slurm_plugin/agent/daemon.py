@@ -1,0 +1,154 @@
+"""The agent's composition root: adapters plugged together, and the few things that run for ever."""
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from slurm_plugin.agent import convert
+from slurm_plugin.agent.book import Book
+from slurm_plugin.agent.config import AgentConfig
+from slurm_plugin.agent.devices import Devices
+from slurm_plugin.agent.runs import Runs, Site
+from slurm_plugin.agent.server import CALLS, HookServer
+from slurm_plugin.agent.session import ControllerSession, Dial, Stream
+from slurm_plugin.agent.slices import Slices, Threads
+from slurm_plugin.agent.store import Store
+from slurm_plugin.agent.tasks import Tasks
+from slurm_plugin.ports import Gpus, Slurm
+from slurm_plugin.proto.vgpu.v1 import pool_pb2
+
+log = logging.getLogger(__name__)
+
+RECONCILE_S = 30.0  # between two looks at Slurm's list of jobs, while anybody has a slice
+REFRESH_S = 60.0  # between two looks for changes that are not ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapters:
+    slurm: Slurm
+    gpus: Gpus
+    dial: Dial
+
+
+class Agent:
+    def __init__(self, config: AgentConfig, adapters: Adapters, *, proc: Path = Path("/proc")) -> None:
+        self._config = config
+        self._threads = Threads()
+        self._started_at = time.time()
+        self.book = Book()
+        store = Store(config.state_dir)
+        devices = Devices(proc_root=config.proc_root, dev_root=config.dev_root)
+        self.slices = Slices(self.book, gpus=adapters.gpus, devices=devices, threads=self._threads)
+        site = Site(node=config.node, gres=config.gres, pad=config.pad, wait_s=config.wait_s)
+        self.runs = Runs(site, self.book, slurm=adapters.slurm, store=store, slices=self.slices, threads=self._threads)
+        self.session = ControllerSession(adapters.dial, runs=self.runs, slices=self.slices, inventory=self.inventory)
+        self.tasks = Tasks(self.book, self.runs, slurm=adapters.slurm, store=store, threads=self._threads, proc=proc)
+        self._server = HookServer(self.runs, self.tasks, profile_of=self._profile_of)
+        site.fence = self.session.fence
+        self.slices.moved = self._moved
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve for as long as the context is open. Raises OSError when state folder or socket can't be had."""
+        await self.runs.start()
+        await self.tasks.start()
+        await self._server.listen(self._config.socket)
+        log.info("agent.started", extra={"node": self._config.node, "grants": len(self.book.grants)})
+        tasks = [
+            asyncio.create_task(forever)
+            for forever in (
+                self.session.run(),
+                self.runs.serve_waiting(),
+                _every(RECONCILE_S, self.runs.reconcile),
+                _every(REFRESH_S, self.slices.refresh),
+            )
+        ]
+        for task in tasks:
+            task.add_done_callback(_fatal)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._server.close()
+            self.tasks.close()
+            self._threads.close()
+
+    def inventory(self, revision: int) -> pool_pb2.Inventory:
+        return pool_pb2.Inventory(
+            node=self._config.node,
+            revision=revision,
+            gpus=[convert.gpu_to_wire(gpu) for gpu in self.book.gpus],
+            grants=[convert.grant_to_wire(grant) for grant in self.book.grants.values()],
+            waiting=convert.waiting_to_wire(self.runs.waiting),
+            agent_version=version("vgpu-pool"),
+            started_at=self._started_at,
+        )
+
+    def _profile_of(self, slice_uuid: str) -> str:
+        found = self.book.instance(slice_uuid)
+        return found[1].profile if found else ""
+
+    def _moved(self) -> None:
+        self.runs.stir()
+        self.session.changed()
+
+
+async def _every(period_s: float, do: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(period_s)
+        await do()
+
+
+def _fatal(task: "asyncio.Task[None]") -> None:
+    """What should run for ever has ended: a defect. Whoever keeps us running starts us anew, from what is on disk."""
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("agent.broken", exc_info=task.exception())
+        signal.raise_signal(signal.SIGTERM)
+
+
+async def serve(config: AgentConfig) -> None:
+    """The real agent, until SIGTERM or SIGINT."""
+    _raise_file_limit()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Agent(config, _adapters(config)).running():
+        await stop.wait()
+    log.info("agent.stopped", extra={"node": config.node})
+
+
+def _adapters(config: AgentConfig) -> Adapters:
+    from slurm_plugin.link.client import open_link
+    from slurm_plugin.link.munge import Munge
+    from slurm_plugin.nvml.adapter import NvmlGpus
+    from slurm_plugin.slurm.commands import SlurmCommands
+    from slurm_plugin.slurm.process import Site as SlurmSite
+
+    munge = Munge(config.munge_socket)
+
+    @asynccontextmanager
+    async def dial() -> AsyncIterator[Stream]:
+        link = await open_link(config.controller, munge=munge, server_uid=config.controller_uid)
+        async with link, link.session() as session:
+            yield session
+
+    return Adapters(
+        slurm=SlurmCommands(SlurmSite(conf=config.slurm_conf, bin_dir=config.slurm_bin)), gpus=NvmlGpus(), dial=dial
+    )
+
+
+def _raise_file_limit() -> None:
+    """Callers and watched steps each hold a descriptor."""
+    with contextlib.suppress(ValueError, OSError):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2 * CALLS, hard) if hard > 0 else 2 * CALLS, hard))

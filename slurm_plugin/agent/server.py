@@ -1,0 +1,128 @@
+"""The hook socket: one line in, a few lines out, from anybody on this node.
+
+    prolog job=12          root only
+    epilog job=12          root only
+    task localid=0 ntasks=2
+    bind localid=0
+
+Answers are `out TEXT` and `err TEXT` lines, then `exit N`. Values are integers and nothing else. Who calls is the kernel's
+word (SO_PEERCRED), never the caller's.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from slurm_plugin.agent.peer import Peer, peer_of
+from slurm_plugin.agent.runs import Runs
+from slurm_plugin.agent.tasks import Refused, Tasks, task_environment
+
+log = logging.getLogger(__name__)
+
+LINE_BYTES = 256  # longest request
+READ_S = 5.0  # longest wait for it
+ANSWER_S = 5.0  # longest wait for the caller to take the answer
+CALLS_PER_USER = 512  # at a time; a node starts a task a core at once
+CALLS = 4096
+BACKLOG = 1024
+_REQUEST = re.compile(rb"([a-z]{1,10})((?: [a-z]{1,10}=\d{1,10}){0,4})\n")
+_KEYS = {"prolog": {"job"}, "epilog": {"job"}, "task": {"localid", "ntasks"}, "bind": {"localid"}}
+
+
+class HookServer:
+    def __init__(self, runs: Runs, tasks: Tasks, *, profile_of: Callable[[str], str]) -> None:
+        self._runs = runs
+        self._tasks = tasks
+        self._profile_of = profile_of
+        self._calls: Counter[int] = Counter()
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, path: Path) -> None:
+        """Serve at `path`, which is replaced. Raises OSError."""
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.new")
+        fresh.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, fresh, limit=LINE_BYTES, backlog=BACKLOG)
+        fresh.chmod(0o666)  # everybody's tasks call; who may what is decided by who they are
+        fresh.replace(path)  # from here on a caller finds a socket that answers
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = peer_of(writer.get_extra_info("socket"))
+        self._calls[peer.uid] += 1
+        try:
+            if (peer.uid and self._calls[peer.uid] > CALLS_PER_USER) or self._calls.total() > CALLS:
+                log.warning("hook.too_many", extra={"uid": peer.uid})
+                lines = _no("too many calls at a time")
+            else:
+                lines = await self._answer(reader, peer)
+            writer.write("".join(f"{line}\n" for line in lines).encode())
+            async with asyncio.timeout(ANSWER_S):
+                await writer.drain()
+        except (OSError, TimeoutError):
+            log.info("hook.left", extra={"uid": peer.uid, "pid": peer.pid})
+        finally:
+            self._calls[peer.uid] -= 1
+            if not self._calls[peer.uid]:
+                del self._calls[peer.uid]
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, peer: Peer) -> list[str]:
+        try:
+            async with asyncio.timeout(READ_S):
+                line = await reader.readuntil(b"\n")
+        except (asyncio.LimitOverrunError, asyncio.IncompleteReadError, TimeoutError):
+            return _no("no request")
+        match = _REQUEST.fullmatch(line)
+        verb = match[1].decode() if match else ""
+        values = {key: int(value) for key, _, value in (pair.partition("=") for pair in _pairs(match))}
+        if verb not in _KEYS or not values.keys() <= _KEYS[verb]:
+            return _no("not a request")
+        try:
+            return await self._do(verb, values, reader, peer)
+        except Refused as refusal:
+            return _no(str(refusal))
+        except Exception:
+            log.exception("hook.failed", extra={"verb": verb, "uid": peer.uid})
+            return _no("the agent failed; its log says why")
+
+    async def _do(self, verb: str, values: dict[str, int], reader: asyncio.StreamReader, peer: Peer) -> list[str]:
+        if verb in ("prolog", "epilog"):
+            if peer.uid != 0 or values.get("job", 0) <= 0:
+                raise Refused(f"{verb} is for root, and for a job")
+            await (self._prolog(values["job"], reader) if verb == "prolog" else self._runs.epilog(values["job"]))
+            return ["exit 0"]
+        task = values.get("localid", -1)
+        view = await self._tasks.view(peer, task=task, tasks=values.get("ntasks", -1))
+        if verb == "task":
+            return [*(f"out {line}" for line in task_environment(view, self._profile_of)), "exit 0"]
+        if not view.slices:
+            raise Refused("this step has no slice")
+        return [f"out {view.slices[max(task, 0) % len(view.slices)]}", "exit 0"]
+
+    async def _prolog(self, job_id: int, reader: asyncio.StreamReader) -> None:
+        """A prolog that is killed while it waits has its wait ended."""
+        work = asyncio.create_task(self._runs.prolog(job_id))
+        left = asyncio.create_task(reader.read(1))
+        await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            self._runs.gone(job_id)
+        left.cancel()
+        await work
+
+
+def _pairs(match: re.Match[bytes] | None) -> list[str]:
+    return match[2].decode().split() if match else []
+
+
+def _no(why: str) -> list[str]:
+    return [f"err {why}", "exit 1"]

@@ -1,0 +1,146 @@
+"""The agent's talk with the controller: its whole inventory whenever that changed, and the controller's terms and steps.
+
+The agent works alone while the controller is away; a new session starts from a whole inventory, so nothing that was not
+delivered is owed.
+"""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from slurm_plugin.agent.convert import step_from_wire, terms_from_wire
+from slurm_plugin.agent.runs import Runs
+from slurm_plugin.agent.slices import Slices
+from slurm_plugin.errors import NvmlError, VgpuError
+from slurm_plugin.proto.vgpu.v1 import pool_pb2
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.2  # before dialling again
+LONGEST_PAUSE_S = 15.0
+VERDICT_S = 0.5  # longest that an epilog waits for the controller
+STEPS_MAX = 256  # steps waiting to be made
+OUTBOX_MAX = 4096  # answers waiting to be sent
+
+
+class Stream(Protocol):
+    """An open, trusted session. Both raise a VgpuError when it is over."""
+
+    async def send(self, message: pool_pb2.FromAgent) -> None: ...
+
+    def __aiter__(self) -> AsyncIterator[pool_pb2.ToAgent]: ...
+
+
+Dial = Callable[[], AbstractAsyncContextManager[Stream]]
+
+
+class ControllerSession:
+    def __init__(
+        self, dial: Dial, *, runs: Runs, slices: Slices, inventory: Callable[[int], pool_pb2.Inventory]
+    ) -> None:
+        self._dial = dial
+        self._runs = runs
+        self._slices = slices
+        self._inventory = inventory
+        self._revision = 1
+        self._told = 0  # the last revision this session's controller was sent
+        self._outbox: deque[pool_pb2.FromAgent] = deque(maxlen=OUTBOX_MAX)
+        self._something = asyncio.Event()
+        self._verdicts: dict[int, asyncio.Event] = {}
+        self._steps: asyncio.Queue[pool_pb2.Step] = asyncio.Queue(STEPS_MAX)
+        self.connected = asyncio.Event()
+
+    def changed(self) -> None:
+        """The inventory differs from the one last sent."""
+        self._revision += 1
+        self._something.set()
+
+    async def fence(self, job_id: int, slices: tuple[str, ...]) -> None:
+        """Tell what was freed, and return when the controller has published what follows. Bound: VERDICT_S."""
+        if not self.connected.is_set():
+            return
+        verdict = self._verdicts.setdefault(job_id, asyncio.Event())
+        self._say(pool_pb2.FromAgent(released=pool_pb2.Released(job_id=job_id, slices=slices)))
+        try:
+            async with asyncio.timeout(VERDICT_S):
+                await verdict.wait()
+        except TimeoutError:
+            log.warning("fence.no_verdict", extra={"job_id": job_id})
+        finally:
+            self._verdicts.pop(job_id, None)
+
+    async def run(self) -> None:
+        """Keep a session open, for ever."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                async with self._dial() as stream:
+                    log.info("session.open")
+                    pause = FIRST_PAUSE_S
+                    await self._talk(stream)
+            except* VgpuError as errors:
+                log.warning("session.over", extra={"error": str(errors.exceptions[0])})
+            finally:
+                self.connected.clear()
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads agents, keeps no secret
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def _talk(self, stream: Stream) -> None:
+        self._told = 0
+        self._outbox.clear()
+        self._something.set()
+        self.connected.set()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._speak(stream))
+            group.create_task(self._make_steps())
+            async for message in stream:
+                await self._hear(message)
+
+    async def _speak(self, stream: Stream) -> None:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            if self._told != self._revision:
+                self._told = self._revision
+                await stream.send(pool_pb2.FromAgent(inventory=self._inventory(self._told)))
+            while self._outbox:
+                await stream.send(self._outbox.popleft())
+
+    async def _hear(self, message: pool_pb2.ToAgent) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "offers":
+            await self._runs.agree(terms_from_wire(message.offers))
+        elif kind == "verdict":
+            if verdict := self._verdicts.get(message.verdict.job_id):
+                verdict.set()
+        elif kind == "step":
+            try:
+                self._steps.put_nowait(message.step)
+            except asyncio.QueueFull:
+                self._answer(message.step.id, NvmlError(f"{STEPS_MAX} steps are waiting already"))
+
+    async def _make_steps(self) -> None:
+        """One after the other. A step under way is finished, whatever becomes of the session."""
+        while not self._steps.empty():  # asked for by a session that is over
+            self._steps.get_nowait()
+        while True:
+            step = await self._steps.get()
+            work = asyncio.create_task(self._slices.make(step_from_wire(step)))
+            try:
+                await asyncio.shield(work)
+            except VgpuError as error:
+                self._answer(step.id, error)
+            else:
+                self._answer(step.id, None)
+
+    def _answer(self, step_id: int, error: VgpuError | None) -> None:
+        result = pool_pb2.StepResult(id=step_id, error=str(error) if error else "", code=error.code if error else "")
+        self._say(pool_pb2.FromAgent(result=result))
+
+    def _say(self, message: pool_pb2.FromAgent) -> None:
+        self._outbox.append(message)
+        self._something.set()

@@ -1,0 +1,174 @@
+"""What a task sees of its job's slices.
+
+The batch script sees all of them. A step sees what it asked for: all, some, or none (`--gres=none`); steps that ask for
+some at a time get different ones while there are enough. A step of as many tasks as slices has one a task. Only Slurm
+knows what a step asked for, and nothing tells when it ends: a step's share is looked up at its first task and hangs on the
+life of its slurmstepd.
+"""
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_plugin.agent.book import Book
+from slurm_plugin.agent.peer import Peer, StepProcess, step_of
+from slurm_plugin.agent.runs import Runs
+from slurm_plugin.agent.slices import Threads
+from slurm_plugin.agent.store import Store
+from slurm_plugin.errors import SlurmError, SlurmUnavailable
+from slurm_plugin.model import Grant
+from slurm_plugin.ports import Slurm
+
+log = logging.getLogger(__name__)
+
+ASK_TRIES = 3  # times Slurm is asked what a step wants, before the step gets all its job has
+ASK_PAUSE_S = 1.0
+SHARES_MAX = 4096  # steps of jobs with slices that run on one node at a time
+SEES_ALL = frozenset({"batch", "interactive", "extern"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What one task may use. `grant` is None for a job without slices: its environment is none of our business."""
+
+    grant: Grant | None
+    slices: tuple[str, ...] = ()
+
+
+class Refused(Exception):
+    """This task must not start. The text is for its user."""
+
+
+class Tasks:
+    def __init__(
+        self, book: Book, runs: Runs, *, slurm: Slurm, store: Store, threads: Threads, proc: Path = Path("/proc")
+    ) -> None:
+        self._book = book
+        self._runs = runs
+        self._slurm = slurm
+        self._store = store
+        self._threads = threads
+        self._proc = proc
+        self._shares: dict[str, tuple[str, ...]] = {}  # by StepProcess.key
+        self._watched: dict[str, int] = {}  # the same steps' pidfds
+        self._lock = asyncio.Lock()
+        self.ask_pause_s = ASK_PAUSE_S
+
+    async def start(self) -> None:
+        """Take up the shares of steps that are still running."""
+        for key, slices in (await self._threads.disk(self._store.leases)).items():
+            pid, _, started = key.partition(":")
+            step = step_of(int(pid), self._proc) if pid.isdecimal() else None
+            if step is not None and step.key == f"{pid}:{started}" and self._watch(step):
+                self._shares[key] = slices
+
+    def close(self) -> None:
+        for fd in self._watched.values():
+            asyncio.get_running_loop().remove_reader(fd)
+            os.close(fd)
+        self._watched.clear()
+
+    async def view(self, peer: Peer, *, task: int = -1, tasks: int = -1) -> View:
+        """For the process at the other end: `task` is its number on this node, of `tasks`; -1 when not known.
+
+        Raises Refused when the process is in no step, or its job's run has nothing though it asked, or is another user's.
+        """
+        step = step_of(peer.pid, self._proc)
+        if step is None:
+            raise Refused("this process is in no job step of this node")
+        grant = await self._grant(step.job_id)
+        if grant is None:
+            return View(grant=None)
+        if peer.uid not in (0, grant.run.uid):
+            raise Refused(f"job {step.job_id} is another user's")
+        slices = await self._share(step, grant)
+        if len(slices) > 1 and tasks == len(slices) and 0 <= task < tasks:
+            slices = (slices[task],)
+        return View(grant=grant, slices=slices)
+
+    async def _grant(self, job_id: int) -> Grant | None:
+        if job_id not in self._book.grants and job_id not in self._book.without and not await self._runs.late(job_id):
+            raise Refused(f"job {job_id} has no slice on this node; see 'vgpu show job {job_id}'")
+        return self._book.grants.get(job_id)
+
+    async def _share(self, step: StepProcess, grant: Grant) -> tuple[str, ...]:
+        if step.step in SEES_ALL:
+            return grant.slices
+        async with self._lock:
+            share = self._shares.get(step.key)
+            if share is None:
+                count = await self._asked(step, grant)
+                share = self._least_used(grant, count)
+                if len(self._shares) < SHARES_MAX and self._watch(step):
+                    self._shares[step.key] = share
+                    await self._save()
+        return tuple(slice_ for slice_ in share if slice_ in grant.slices)
+
+    async def _asked(self, step: StepProcess, grant: Grant) -> int:
+        """How many slices a step asked for on this node."""
+        for left in reversed(range(ASK_TRIES)):
+            try:
+                steps = await self._slurm.step_gres(step.job_id)
+            except SlurmUnavailable:
+                if left:
+                    await asyncio.sleep(self.ask_pause_s)
+                continue
+            except SlurmError as error:
+                log.warning("step.unreadable", extra={"job_id": step.job_id, "error": str(error)})
+                break
+            gres = {name.rpartition(".")[2]: items for name, items in steps.items()}.get(step.step)
+            if gres is None:
+                break
+            return min(len(grant.slices), sum(item.count for item in gres if item.name == self._runs.site.gres))
+        log.warning("step.unknown", extra={"job_id": step.job_id, "step": step.step})
+        return len(grant.slices)
+
+    def _least_used(self, grant: Grant, count: int) -> tuple[str, ...]:
+        """Different slices for steps side by side; steps that overlap more than there are share evenly."""
+        whole = len(grant.slices)
+        used = Counter(slice_ for share in self._shares.values() if len(share) < whole for slice_ in share)
+        best = sorted(grant.slices, key=lambda slice_: (used[slice_], grant.slices.index(slice_)))[:count]
+        return tuple(slice_ for slice_ in grant.slices if slice_ in best)
+
+    def _watch(self, step: StepProcess) -> bool:
+        """Have the share end with the step's slurmstepd. False when that one is gone already."""
+        try:
+            fd = os.pidfd_open(step.pid)
+        except OSError:
+            return False
+        if step_of(step.pid, self._proc) != step:  # the number was another process's by then
+            os.close(fd)
+            return False
+        self._watched[step.key] = fd
+        asyncio.get_running_loop().add_reader(fd, self._ended, step.key)
+        return True
+
+    def _ended(self, key: str) -> None:
+        fd = self._watched.pop(key)
+        asyncio.get_running_loop().remove_reader(fd)
+        os.close(fd)
+        self._shares.pop(key, None)
+
+    async def _save(self) -> None:
+        try:
+            await self._threads.disk(self._store.save_leases, dict(self._shares))
+        except OSError:
+            log.exception("leases.not_saved")
+
+
+def task_environment(view: View, profile_of: Callable[[str], str]) -> list[str]:
+    """The lines a task prolog prints. A job without slices keeps its environment: gres/gpu may have set it."""
+    if view.grant is None:
+        return []
+    visible = ",".join(view.slices)
+    return [
+        f"export CUDA_VISIBLE_DEVICES={visible}",
+        f"export NVIDIA_VISIBLE_DEVICES={visible or 'void'}",
+        f"export VGPU_SLICES={visible}",
+        f"export VGPU_PROFILES={','.join(profile_of(slice_) for slice_ in view.slices)}",
+        f"export VGPU_CLASS={view.grant.gres_class if view.slices else ''}",
+    ]
