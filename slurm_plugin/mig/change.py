@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.geometry import Layout, Placed, Shapes, mask
-from slurm_plugin.mig.layouts import arrangements, counts_of, media_conflict, occupied, room, why_impossible
+from slurm_plugin.mig.layouts import Arrangement, arrangements, counts_of, media_conflict, why_impossible
 from slurm_plugin.model import Instance
 
 
@@ -109,34 +109,30 @@ def _goal(profiles: Shapes, current: Sequence[Existing], wanted: Mapping[str, in
     busy = {e.placed for e in current if e.busy and e.whole and not e.foreign}
     idle = {e.placed for e in current if not e.held and e.whole}
 
-    def score(goal: Layout) -> tuple[int, int, int]:
+    def score(goal: Arrangement) -> tuple[int, int, int]:
         now = already = kept = 0
-        for placed in goal:
-            size = profiles[placed[0]].size
+        for placed, bits in zip(goal.layout, goal.bits, strict=True):
             if placed in busy:
-                now, already = now + size, already + size
-            elif not held & mask(placed[1], size):
-                now, kept = now + size, kept + (placed in idle)
+                now, already = now + bits.bit_count(), already + bits.bit_count()
+            elif not held & bits:
+                now, kept = now + bits.bit_count(), kept + (placed in idle)
         return now, already, kept
 
-    scored = [(score(goal), goal) for goal in arrangements(profiles, wanted)]
-    best = max(points for points, _ in scored)
-    return max(
-        (goal for points, goal in scored if points == best), key=lambda goal: room(profiles, occupied(profiles, goal))
-    )
+    return max(arrangements(profiles, wanted), key=score).layout  # of equals the first, which leaves most room
 
 
 def _towards(profiles: Shapes, current: Sequence[Existing], goal: Layout) -> Change:
     keep = tuple(e.placed for e in current if e.placed in goal and e.whole and not e.foreign)
     in_the_way = [e for e in current if e.held and e.placed not in keep]
     names = [e.profile for e in current if e.profile in profiles and (e.held or e.placed in keep)]
+    short_of_engines = media_conflict(profiles, [*names, *(placed[0] for placed in goal if placed not in keep)])
     create: list[Placed] = []
     blocked: list[Blocked] = []
     for placed in goal:
         if placed in keep:
             continue
         by = tuple(e.placed for e in in_the_way if e.bits & mask(placed[1], profiles[placed[0]].size))
-        if not by and media_conflict(profiles, [*names, placed[0]]):
+        if not by and short_of_engines and media_conflict(profiles, [*names, placed[0]]):
             by = _engine_holders(profiles, names, placed[0], in_the_way)
         if by:
             blocked.append(Blocked(wanted=placed, by=by))

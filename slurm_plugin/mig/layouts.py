@@ -6,13 +6,18 @@ placements may not overlap, and the engines of all instances are never more than
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import islice
 
 from slurm_plugin.mig.geometry import Layout, Placed, Product, Shapes, mask, memory_slices, show
 
 # Tried for one multiset. Known GPUs need under 1,000: this only bounds a geometry nobody has seen.
 ARRANGEMENTS_MAX = 20_000
+MULTISETS_REMEMBERED = 64
+
+_Spots = tuple[str, int, tuple[int, ...]]  # a profile as a search sees it: name, size, starts
 
 
 def conflict(profiles: Shapes, layout: Iterable[Placed]) -> str | None:
@@ -56,30 +61,54 @@ def media_conflict(profiles: Shapes, names: Iterable[str]) -> str | None:
     return None
 
 
-def arrangements(profiles: Shapes, counts: Mapping[str, int], blocked: int = 0) -> Iterator[Layout]:
-    """Every way to place this multiset on the memory slices that are not `blocked` (bits).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """One way to place a multiset."""
 
-    Engines are not looked at: they do not depend on places.
+    layout: Layout
+    bits: tuple[int, ...]  # the memory slices of each instance of the layout
+    taken: int  # of all
 
-    Bounds: at most ARRANGEMENTS_MAX are given.
+
+def arrangements(profiles: Shapes, counts: Mapping[str, int]) -> tuple[Arrangement, ...]:
+    """Every way to place this multiset on an empty GPU, the one that leaves most room first.
+
+    Engines are not looked at: they do not depend on places. Remembered, since a pool has few layouts and many GPUs.
+
+    Bounds: at most ARRANGEMENTS_MAX.
     """
-    names = sorted((n for n, count in counts.items() for _ in range(count)), key=lambda n: (-profiles[n].size, n))
-    return islice(_arrange(profiles, names, blocked, ()), ARRANGEMENTS_MAX)
+    axis = tuple((name, profile.size, profile.starts) for name, profile in profiles.items())
+    return _arrangements(axis, tuple(sorted((name, count) for name, count in counts.items() if count)))
 
 
-def _arrange(profiles: Shapes, names: list[str], taken: int, done: Layout) -> Iterator[Layout]:
-    if len(done) == len(names):
-        yield tuple(sorted(done, key=lambda placed: placed[1]))
+@lru_cache(maxsize=MULTISETS_REMEMBERED)
+def _arrangements(axis: tuple[_Spots, ...], counts: tuple[tuple[str, int], ...]) -> tuple[Arrangement, ...]:
+    spots = {name: (name, size, starts) for name, size, starts in axis}
+    if sum(count for _, count in counts) > max((max(starts, default=0) + size for _, size, starts in axis), default=0):
+        return ()  # before a row of a billion names is made
+    each = sorted((spots[name] for name, count in counts for _ in range(count)), key=lambda spot: (-spot[1], spot[0]))
+    everywhere = [(size, mask(start, size)) for _, size, starts in axis for start in starts]
+    found = [_arrangement(spots, layout) for layout in islice(_arrange(each, 0, ()), ARRANGEMENTS_MAX)]
+    return tuple(sorted(found, key=lambda a: -sum(size for size, bits in everywhere if not a.taken & bits)))
+
+
+def _arrangement(spots: Mapping[str, _Spots], layout: Layout) -> Arrangement:
+    layout = tuple(sorted(layout, key=lambda placed: placed[1]))
+    bits = tuple(mask(start, spots[name][1]) for name, start in layout)
+    return Arrangement(layout=layout, bits=bits, taken=sum(bits))
+
+
+def _arrange(each: list[_Spots], taken: int, done: Layout) -> Iterator[Layout]:
+    if len(done) == len(each):
+        yield done
         return
-    name = names[len(done)]
-    profile = profiles[name]
-    after = (
-        done[-1][1] if done and done[-1][0] == name else -1
-    )  # equal instances in ascending order: no arrangement comes twice
-    for start in profile.starts:
-        bits = mask(start, profile.size)
+    name, size, starts = each[len(done)]
+    # Equal instances come in ascending order, so that no arrangement comes twice.
+    after = done[-1][1] if done and done[-1][0] == name else -1
+    for start in starts:
+        bits = mask(start, size)
         if start > after and not taken & bits:
-            yield from _arrange(profiles, names, taken | bits, (*done, (name, start)))
+            yield from _arrange(each, taken | bits, (*done, (name, start)))
 
 
 def place(
@@ -90,16 +119,14 @@ def place(
     Of all arrangements it takes one that has most instances in common with `keep`, of those one that leaves most room.
     """
     kept, stay = frozenset(keep), tuple(fixed)
-    if any(n not in profiles for n in counts) or sum(counts.values()) > memory_slices(profiles):
-        return None
-    if media_conflict(profiles, [*(n for n, count in counts.items() for _ in range(count)), *(n for n, _ in stay)]):
+    if any(name not in profiles for name in counts):
         return None
     blocked = occupied(profiles, stay)
-    return max(
-        arrangements(profiles, counts, blocked),
-        key=lambda layout: (len(kept.intersection(layout)), room(profiles, blocked | occupied(profiles, layout))),
-        default=None,
-    )
+    free = [a for a in arrangements(profiles, counts) if not a.taken & blocked]
+    names = [*(name for name, count in counts.items() for _ in range(count)), *(name for name, _ in stay)]
+    if not free or media_conflict(profiles, names):
+        return None
+    return max(free, key=lambda a: (len(kept.intersection(a.layout)), room(profiles, blocked | a.taken))).layout
 
 
 def occupied(profiles: Shapes, layout: Iterable[Placed]) -> int:
@@ -135,7 +162,7 @@ def _reason(profiles: Shapes, counts: Mapping[str, int]) -> str | None:
     asked = sum(profiles[name].size * count for name, count in counts.items())
     if asked > slices:
         return f"{asked} memory slices are needed and the GPU has {slices}"
-    if next(arrangements(profiles, counts), None) is None:
+    if not arrangements(profiles, counts):
         starts = "; ".join(f"{n} starts at {', '.join(map(str, profiles[n].starts))}" for n, c in counts.items() if c)
         return f"no arrangement of the possible placements works ({starts})"
     return media_conflict(profiles, (name for name, count in counts.items() for _ in range(count)))

@@ -129,6 +129,20 @@ def test_a_layout_that_can_never_be_is_an_error_of_the_configuration() -> None:
         converge(A100.profiles, [], {"1g.10gb": 4, "1g.5gb": 3})
 
 
+def test_wanting_nothing_clears_what_is_idle() -> None:
+    layout: Layout = (("3g.40gb", 0), ("1g.10gb", 4), ("1g.10gb", 6))
+    current = on(H100, layout, busy=[("1g.10gb", 4)], foreign=[("1g.10gb", 6)])
+    change = converge(H100.profiles, current, {})
+    assert change == Change(destroy=(("3g.40gb", 0),), leaving=(("1g.10gb", 4),))
+
+
+def test_a_gpu_that_offers_no_profiles_can_only_be_left_alone() -> None:
+    stranger = Existing(profile="1g.10gb", start=0, size=1, foreign=True)
+    assert converge({}, [stranger], {}) == Change()
+    with pytest.raises(ConfigError, match=r"no profile '1g\.10gb' on this GPU"):
+        converge({}, [stranger], {"1g.10gb": 1})
+
+
 def test_what_the_gpu_says_of_its_instances_is_taken_over() -> None:
     instance = Instance(profile="2g.20gb", start=2, size=2, gi=4, ci=0, uuid="MIG-x", foreign=False)
     assert Existing.of(instance, busy=True) == Existing(profile="2g.20gb", start=2, size=2, busy=True)
