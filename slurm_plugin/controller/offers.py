@@ -1,0 +1,271 @@
+"""PURE: which class each idle slice is offered as, by what waits.
+
+Pending jobs claim in order of priority, each the smallest slices that serve it on nodes where it may run. A job that
+finds all it needs gets them offered as its class. Of the jobs that do not, the first that running jobs can make room
+for has what there is withheld for it, so that it gathers what it needs; what a busy slice is offered as next is then
+asked when its job ends (`ask`), since that job's epilog keeps the node closed while we publish. Slices that nobody
+claims stay offered as they are: a stream of jobs of one class needs no word from us.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurm_plugin.controller.state import WITHHELD, Serving, Slice
+
+CPU_LOOKS = 64  # nodes looked at for one with CPUs free, before any that has the slice will do
+_Place = tuple[tuple[str, ...], tuple[str, ...]]  # partitions, wanted nodes
+_Key = tuple[str, int, int, int, tuple[str, ...], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """A pending job that more slices would start; an array's elements are one with `tasks` > 1."""
+
+    job_id: int
+    priority: int
+    gres_class: str
+    count: int  # slices a node
+    nodes: int = 1
+    tasks: int = 1
+    partitions: tuple[str, ...] = ()
+    wanted_nodes: tuple[str, ...] = ()
+    cpus: int = 0  # in all
+
+    @property
+    def cpus_a_node(self) -> int:
+        return -(-self.cpus // max(1, self.nodes))
+
+    @property
+    def key(self) -> _Key:
+        """When one demand finds nothing, no later one with the same key does."""
+        return (self.gres_class, self.count, self.nodes, self.cpus_a_node, self.partitions, self.wanted_nodes)
+
+    @property
+    def single(self) -> bool:
+        return self.nodes == 1 and self.count == 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferNode:
+    """What the offers need to know of a node that takes jobs."""
+
+    name: str
+    partitions: tuple[str, ...] = ()
+    cpus: int = 0
+    cpus_free: int = 0
+    idle: tuple[Slice, ...] = ()  # may be offered as anything
+    busy: tuple[tuple[Slice, str], ...] = ()  # with the class each is offered as
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offering:
+    classes: Mapping[str, str]  # idle slice -> class, WITHHELD for none
+    asked: frozenset[str]  # busy slices that a waiting job wants
+    waiting: tuple[Demand, ...]  # those that did not find what they need
+
+
+def reserve(
+    idle: Sequence[Slice], unbound: Mapping[str, int], present: Mapping[str, str], serving: Serving
+) -> dict[str, str]:
+    """The idle slices of a node that its running, not yet bound jobs will take: slice -> class."""
+    taken: dict[str, str] = {}
+    for gres_class in sorted(unbound):
+        rank = {profile: nth for nth, profile in enumerate(serving.profiles.get(gres_class, ()))}
+        fitting = [s for s in idle if s.profile in rank and s.uuid not in taken]
+        fitting.sort(key=lambda s: (present.get(s.uuid) != gres_class, rank[s.profile]))
+        taken |= {s.uuid: gres_class for s in fitting[: unbound[gres_class]]}
+    return taken
+
+
+def assign(
+    nodes: Sequence[OfferNode], demands: Iterable[Demand], present: Mapping[str, str], serving: Serving
+) -> Offering:
+    """Offer every idle slice. Equal input gives equal output, whatever the order of nodes and demands."""
+    market = _Market(sorted(nodes, key=lambda n: n.name), present, serving)
+    waiting: list[Demand] = []
+    gathering = False
+    for demand in sorted(demands, key=lambda d: (-d.priority, d.job_id)):
+        if market.claim(demand):
+            continue
+        waiting.append(demand)
+        if not gathering:
+            gathering = market.gather(demand)
+    return Offering(classes=market.offers(), asked=market.asked(waiting), waiting=tuple(waiting))
+
+
+@dataclass(slots=True)
+class _Market:
+    """The idle slices while claims are made on them."""
+
+    nodes: Sequence[OfferNode]
+    present: Mapping[str, str]
+    serving: Serving
+    stock: dict[str, dict[str, dict[int, list[Slice]]]] = field(default_factory=dict)  # profile, offer, node -> slices
+    claimed: dict[str, str] = field(default_factory=dict)
+    cpus_left: list[int] = field(default_factory=list)
+    have: dict[str, dict[int, int]] = field(default_factory=dict)  # class, node -> idle slices that would serve
+    hopeless: set[_Key] = field(default_factory=set)
+    unattainable: set[_Key] = field(default_factory=set)
+    places: dict[_Place, frozenset[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cpus_left = [node.cpus_free for node in self.nodes]
+        for nth, node in enumerate(self.nodes):
+            for piece in reversed(node.idle):  # taken from the end
+                offer = self._kept(piece)
+                self.stock.setdefault(piece.profile, {}).setdefault(offer, {}).setdefault(nth, []).append(piece)
+
+    def claim(self, demand: Demand) -> bool:
+        """Claim for every element of the demand. False when one of them did not find all it needs."""
+        if demand.key in self.hopeless:
+            return False
+        place = self._place(demand)
+        one = self._claim_single if demand.single else self._claim_many
+        for _ in range(demand.tasks):
+            if not one(demand, place):
+                self.hopeless.add(demand.key)  # what is idle only gets less in a pass
+                return False
+        return True
+
+    def gather(self, demand: Demand) -> bool:
+        """Withhold what there is for a job that running jobs can make room for. True when it is such a job."""
+        if demand.key in self.unattainable:
+            return False
+        have = self._have(demand.gres_class)
+        profiles = frozenset(self.serving.profiles.get(demand.gres_class, ()))
+        able = [
+            (max(0, demand.count - have.get(nth, 0)), nth)
+            for nth in self._place(demand)
+            if have.get(nth, 0) + sum(piece.profile in profiles for piece, _ in self.nodes[nth].busy) >= demand.count
+        ]
+        if len(able) < demand.nodes:
+            self.unattainable.add(demand.key)
+            return False
+        for _, nth in sorted(able)[: demand.nodes]:
+            self._take(nth, demand.gres_class, demand.count, WITHHELD)
+        return True
+
+    def offers(self) -> dict[str, str]:
+        kept = {
+            piece.uuid: offer
+            for by_offer in self.stock.values()
+            for offer, by_node in by_offer.items()
+            for pieces in by_node.values()
+            for piece in pieces
+        }
+        return kept | self.claimed
+
+    def asked(self, waiting: Sequence[Demand]) -> frozenset[str]:
+        """Busy slices that would serve a waiting job and are not on their way to it already."""
+        wants: dict[frozenset[int], dict[str, bool]] = {}  # nodes -> class -> does one of its jobs gather several
+        for demand in waiting:
+            classes = wants.setdefault(self._place(demand), {})
+            classes[demand.gres_class] = classes.get(demand.gres_class, False) or not demand.single
+        asked: set[str] = set()
+        for place, classes in wants.items():
+            serving = self._by_profile(classes)
+            asked.update(
+                piece.uuid
+                for nth in place
+                for piece, offer in self.nodes[nth].busy
+                if (found := serving.get(piece.profile)) and (len(found) > 1 or classes.get(offer, True))
+            )
+        return frozenset(asked)
+
+    def _by_profile(self, classes: Iterable[str]) -> dict[str, set[str]]:
+        """The classes among these that a slice of each profile would serve."""
+        serving: dict[str, set[str]] = {}
+        for gres_class in classes:
+            for profile in self.serving.profiles.get(gres_class, ()):
+                serving.setdefault(profile, set()).add(gres_class)
+        return serving
+
+    def _kept(self, piece: Slice) -> str:
+        """What an unclaimed slice is offered as: what it is now, if it still serves that, else its home class."""
+        now = self.present.get(piece.uuid, WITHHELD)
+        if now != WITHHELD and self.serving.serves(now, piece.profile):
+            return now
+        return self.serving.home.get(piece.profile, WITHHELD)
+
+    def _place(self, demand: Demand) -> frozenset[int]:
+        """The nodes where this job may ever run."""
+        key = (demand.partitions, demand.wanted_nodes if demand.nodes <= len(demand.wanted_nodes) else ())
+        if key not in self.places:
+            partitions, wanted = set(demand.partitions), set(key[1])
+            self.places[key] = frozenset(
+                nth
+                for nth, node in enumerate(self.nodes)
+                if not partitions.isdisjoint(node.partitions) and (not wanted or node.name in wanted)
+            )
+        return self.places[key]
+
+    def _claim_single(self, demand: Demand, place: frozenset[int]) -> bool:
+        cpus, looks = demand.cpus_a_node, 0
+        chosen = None
+        for profile, offer, nth in self._supply(demand.gres_class):
+            if nth not in place or self.nodes[nth].cpus < cpus:
+                continue
+            chosen = chosen or (profile, offer, nth)
+            if self.cpus_left[nth] >= cpus:
+                chosen = (profile, offer, nth)
+                break
+            looks += 1
+            if looks >= CPU_LOOKS:
+                break
+        if chosen:
+            self._pop(*chosen, demand.gres_class)
+            self.cpus_left[chosen[2]] -= cpus
+        return chosen is not None
+
+    def _claim_many(self, demand: Demand, place: frozenset[int]) -> bool:
+        required, cpus = frozenset(demand.wanted_nodes), demand.cpus_a_node
+        ready = [
+            (self.nodes[nth].name not in required, self.cpus_left[nth] < cpus, nth)
+            for nth, have in self._have(demand.gres_class).items()
+            if have >= demand.count and nth in place and self.nodes[nth].cpus >= cpus
+        ]
+        chosen = sorted(ready)[: demand.nodes]
+        if len(chosen) < demand.nodes or sum(not other for other, _, _ in chosen) < min(len(required), demand.nodes):
+            return False
+        for _, _, nth in chosen:
+            self._take(nth, demand.gres_class, demand.count, demand.gres_class)
+            self.cpus_left[nth] -= cpus
+        return True
+
+    def _supply(self, gres_class: str) -> Iterator[tuple[str, str, int]]:
+        """(profile, offer, node) of what would serve: smallest first, what is offered so already before the rest."""
+        for profile in self.serving.profiles.get(gres_class, ()):
+            for offer in self._ranked_offers(profile, gres_class):
+                for nth in self.stock[profile][offer]:
+                    yield profile, offer, nth
+
+    def _ranked_offers(self, profile: str, gres_class: str) -> list[str]:
+        return sorted(self.stock.get(profile, ()), key=lambda offer: (offer != gres_class, offer))
+
+    def _have(self, gres_class: str) -> dict[int, int]:
+        """Idle slices that would serve, by node; kept right by every claim once it was asked for."""
+        if gres_class not in self.have:
+            counts: dict[int, int] = {}
+            for profile in self.serving.profiles.get(gres_class, ()):
+                for by_node in self.stock.get(profile, {}).values():
+                    for nth, pieces in by_node.items():
+                        counts[nth] = counts.get(nth, 0) + len(pieces)
+            self.have[gres_class] = counts
+        return self.have[gres_class]
+
+    def _take(self, nth: int, gres_class: str, count: int, offer_as: str) -> None:
+        """Take up to `count` slices of one node, smallest first."""
+        for profile in self.serving.profiles.get(gres_class, ()):
+            for offer in self._ranked_offers(profile, gres_class):
+                while count and nth in self.stock[profile][offer]:
+                    self._pop(profile, offer, nth, offer_as)
+                    count -= 1
+
+    def _pop(self, profile: str, offer: str, nth: int, offer_as: str) -> None:
+        by_node = self.stock[profile][offer]
+        self.claimed[by_node[nth].pop().uuid] = offer_as
+        if not by_node[nth]:
+            del by_node[nth]
+        for gres_class, counts in self.have.items():
+            if self.serving.serves(gres_class, profile):
+                counts[nth] -= 1

@@ -1,0 +1,133 @@
+"""PURE: what the controller knows when it decides, and what it decided."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from slurm_plugin.model import Gpu, Grant, Step
+from slurm_plugin.pool import NodeGroup, PoolConfig
+from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
+
+WITHHELD = ""  # the class of a slice that is offered as nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Which profiles serve a class, and what an idle slice that nobody claims is offered as."""
+
+    profiles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # class -> profiles, best first
+    home: Mapping[str, str] = field(default_factory=dict)  # profile -> class
+
+    @classmethod
+    def of(cls, profiles: Mapping[str, tuple[str, ...]], default: str) -> "Serving":
+        """A slice is at home in the default class when it is the best that class has, else in its exact class."""
+        best = profiles.get(default, ())[:1]
+        known = {profile for served in profiles.values() for profile in served}
+        home = {p: default if p in best else p for p in known if p in profiles or p in best}
+        return cls(profiles=profiles, home=home)
+
+    def serves(self, gres_class: str, profile: str) -> bool:
+        return profile in self.profiles.get(gres_class, ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    uuid: str
+    gpu: str
+    profile: str
+
+
+class Agent(StrEnum):
+    CONNECTED = "connected"
+    EXPECTED = "expected"  # gone or not yet come, not long ago: nothing of its node changes meanwhile
+    AWAY = "away"  # for so long that its node takes no new vgpu job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node as its agent last told, taken apart once for the many passes that follow."""
+
+    gpus: tuple[Gpu, ...] = ()
+    slices: tuple[Slice, ...] = ()  # usable ones of the pool's GPUs, in a fixed order
+    holder: Mapping[str, Grant] = field(default_factory=dict)  # slice -> who has it
+    bound: frozenset[tuple[int, int]] = frozenset()  # (job, started at) of every grant, empty ones too
+
+    @classmethod
+    def of(cls, gpus: tuple[Gpu, ...], grants: tuple[Grant, ...], group: NodeGroup) -> "NodeView":
+        usable = (gpu for gpu in gpus if group.takes(gpu.index) and not gpu.fault)
+        return cls(
+            gpus=gpus,
+            slices=tuple(
+                Slice(uuid=i.uuid, gpu=gpu.uuid, profile=i.profile)
+                for gpu in usable
+                for i in gpu.instances
+                if i.ci >= 0 and i.uuid and not i.foreign
+            ),
+            holder={uuid: grant for grant in grants for uuid in grant.slices},
+            bound=frozenset((grant.run.job_id, grant.run.started_at) for grant in grants),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    name: str
+    group: NodeGroup
+    view: NodeView = NodeView()
+    agent: Agent = Agent.CONNECTED
+    slurm: SlurmNode | None = None  # None: Slurm does not know the node, or was not asked yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Everything the decision depends on. Slurm was read after the agents' views were taken, never before.
+
+    That order matters: a job that starts in between then shows as used and not yet bound, which is safe to count; the
+    other way round it would show as neither.
+    """
+
+    config: PoolConfig
+    serving: Serving
+    nodes: Mapping[str, NodeState]
+    jobs: tuple[QueuedJob, ...] = ()
+    present: Mapping[str, str] = field(default_factory=dict)  # slice -> class it is offered as now
+    assigned: Mapping[str, int] = field(default_factory=dict)  # GPU -> which share of its group
+    held_gpus: frozenset[str] = frozenset()  # a step is under way there, or failed not long ago
+    now: float = 0.0  # Unix seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferOut:
+    slice: str
+    gres_class: str
+    ask: bool = False
+
+
+class Action(StrEnum):
+    KEEP = "keep"
+    CHANGE = "change"
+    WAIT = "wait"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPlan:
+    """What becomes of one GPU, and why. Placements are (profile, start)."""
+
+    node: str
+    gpu: str
+    index: int
+    action: Action
+    why: str = ""
+    keep: tuple[tuple[str, int], ...] = ()
+    destroy: tuple[tuple[str, int], ...] = ()
+    create: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    gres: Mapping[str, tuple[GresItem, ...]]  # node -> whole Gres to publish; only nodes that differ
+    offers: Mapping[str, tuple[OfferOut, ...]]  # node -> every slice's offer
+    steps: Mapping[str, tuple[Step, ...]]  # node -> steps that may go now
+    plan: tuple[GpuPlan, ...]
+    assigned: Mapping[str, int]
+    problems: Mapping[str, tuple[str, ...]]  # node -> lines; "" for the pool's own
