@@ -64,6 +64,15 @@ def test_a_busy_instance_of_the_wanted_layout_stays_where_it_is() -> None:
     assert not change.reached
 
 
+def test_as_few_idle_instances_as_can_be_are_destroyed() -> None:
+    change = converge(
+        H100.profiles, on(H100, [("1g.10gb", 0), ("1g.10gb", 2), ("2g.20gb", 4)]), {"1g.10gb": 1, "2g.20gb": 1}
+    )
+    assert change.keep in ((("1g.10gb", 0), ("2g.20gb", 4)), (("1g.10gb", 2), ("2g.20gb", 4)))
+    assert len(change.destroy) == 1
+    assert not change.create
+
+
 def test_a_busy_instance_in_the_way_is_waited_for_by_name() -> None:
     layout: Layout = (("1g.5gb", 1), ("1g.5gb", 5))
     change = converge(A100.profiles, on(A100, layout, busy=[("1g.5gb", 1)]), {"4g.20gb": 1, "3g.20gb": 1})
@@ -234,11 +243,11 @@ def test_no_other_goal_has_more_at_once_or_destroys_less(
     for e in current:
         free |= e.bits if e.held else 0
 
-    def merit(goal: Layout) -> tuple[int, int]:
+    def merit(goal: Layout) -> tuple[int, int, int]:
         kept = ours.intersection(goal)
         now = [p for p in goal if p in kept or not free & (((1 << sizes[p[0]]) - 1) << p[1])]
         busy = [p for p in kept if any(e.placed == p and e.busy for e in current)]
-        return sum(sizes[name] for name, _ in now), sum(sizes[name] for name, _ in busy)
+        return sum(sizes[name] for name, _ in now), sum(sizes[name] for name, _ in busy), len(kept) - len(busy)
 
     mine = (*change.keep, *change.create, *(b.wanted for b in change.blocked_by))
     assert merit(mine) == max(merit(goal) for goal in LAYOUTS[product.key] if counts_of(goal) == wanted)
