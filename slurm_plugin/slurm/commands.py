@@ -47,18 +47,8 @@ class SlurmCommands:
         return queue.queued_jobs(await self._job_rows(queue.QUEUE_FIELDS), self._pool)
 
     async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
-        name = await self._target(job_id)
-        if name is None:
-            return {}
-        mark = _mark()
-        argv = [*_SQUEUE, "--steps", f"--jobs={name}", "-o", table.step_format(queue.STEP_LETTERS, mark)]
-        try:
-            text = await self._runner.run(argv)
-        except SlurmError as error:
-            if _UNKNOWN_JOB in str(error).lower():
-                return {}
-            raise
-        return queue.step_gres(table.parse_table(text, len(queue.STEP_LETTERS), mark), job_id, name)
+        rows = await self._job_rows(queue.STEP_FIELDS, "--steps", f"--jobs={job_id}")
+        return queue.step_gres(rows, job_id)
 
     async def requeue(self, job_id: int) -> None:
         name = await self._target(job_id)

@@ -6,7 +6,7 @@ No field holds a text of a user's, except the GRES that job_submit has rewritten
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.model import RunKey
@@ -20,7 +20,7 @@ QUEUE_FIELDS = (
     *("Partition", "ReqNodes", "NodeList", "StartTime", "tres-per-node"),
 )
 TARGET_FIELDS = ("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID")
-STEP_LETTERS = ("i", "b")
+STEP_FIELDS = ("StepID", "JobID", "tres-per-node", "tres-per-task", "NumTasks", "Nodes")
 
 # Waiting for resources that the pool can bring; every other reason means that more slices would not start the job.
 # PartitionDown is ours: the last partition Slurm looks at is the DOWN one that keeps the job's class legal.
@@ -140,18 +140,28 @@ def target(rows: Iterable[Sequence[str]], job_id: int) -> str | None:
     return None
 
 
-def step_gres(rows: Iterable[Sequence[str]], job_id: int, array_id: str = "") -> dict[str, tuple[GresItem, ...]]:
-    """Rows of STEP_LETTERS: what each step of this job asked for, by `<job id>.<step>`.
+def step_gres(rows: Iterable[Sequence[str]], job_id: int) -> dict[str, tuple[GresItem, ...]]:
+    """Rows of STEP_FIELDS: what each step of this job asked for on a node, by `<job id>.<step>`.
 
-    squeue writes an element of an array as `<array>_<index>`, which `array_id` names.
+    A step without a request of its own has its job's; one with `--gres=none` and the batch step have none. What a step
+    asked for each task (`--tres-per-task`) is given as for a node with the most tasks, were they spread evenly.
     """
-    own = {str(job_id), array_id}
     steps: dict[str, tuple[GresItem, ...]] = {}
-    for name, gres in rows:
-        job, _, step = name.partition(".")
-        if job in own and step:
-            steps[f"{job_id}.{step}"] = parse_gres(gres)
+    for name, job, per_node, per_task, tasks, nodes in rows:
+        step = name.partition(".")[2]  # before the dot an array's element is written <array>_<index>
+        if job == str(job_id) and step:
+            tasks_a_node = -(-_number(tasks) // max(1, len(expand(nodes))))
+            steps[f"{job_id}.{step}"] = parse_gres(per_node) or _times(_only_gres(per_task), max(1, tasks_a_node))
     return steps
+
+
+def _only_gres(tres: str) -> tuple[GresItem, ...]:
+    """`cpu=2,gres/vgpu:1g.10gb:1,cpu:2`: the GRES among the TRES. On 23.02 and before they are `gres:`."""
+    return parse_gres(",".join(part for part in tres.split(",") if part.startswith(("gres/", "gres:"))))
+
+
+def _times(items: tuple[GresItem, ...], tasks: int) -> tuple[GresItem, ...]:
+    return tuple(replace(item, count=item.count * tasks) for item in items)
 
 
 def _number(text: str) -> int:

@@ -16,11 +16,6 @@ def squeue_format(fields: Sequence[str], mark: str) -> str:
     return ",".join(f"{field}:0{mark}" for field in fields)
 
 
-def step_format(letters: Sequence[str], mark: str) -> str:
-    """The argument of `squeue -s -o`, which has other letters for steps."""
-    return "".join(f"%{letter}{mark}" for letter in letters)
-
-
 def parse_table(text: str, columns: int, mark: str) -> list[list[str]]:
     """The rows of such a text, fields stripped of blanks around them.
 

@@ -1,0 +1,103 @@
+"""How the pool's hooks and a site's own run side by side, and the daemons' units: texts to paste. Pure."""
+
+from slurm_plugin.slurm.site import SlurmSide
+
+_UNIT = """\
+[Unit]
+Description={what}
+Documentation=man:slurm.conf(5)
+After=network-online.target munge.service
+Wants=network-online.target
+{order}
+[Service]
+Type=exec
+ExecStart={venv}/bin/python -m {module} --config {config}
+Restart=always
+RestartSec=1
+StateDirectory=vgpu
+RuntimeDirectory=vgpu
+# The hooks' socket and the grants outlive a restart of the daemon.
+RuntimeDirectoryPreserve=yes
+OOMScoreAdjust=-500
+NoNewPrivileges=yes
+ProtectHome=yes
+PrivateTmp=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def agent_unit(side: SlurmSide) -> str:
+    """The agent is up before slurmd registers, so that no job meets a node without its slices."""
+    return _UNIT.format(
+        what="vgpu agent: GPU slices of this node",
+        order="Before=slurmd.service\n",
+        venv=side.paths.venv,
+        module="slurm_plugin.agent",
+        config="/etc/vgpu/agent.yaml",
+    )
+
+
+def controller_unit(side: SlurmSide) -> str:
+    return _UNIT.format(
+        what="vgpu controller: which slice is offered as what",
+        order="After=slurmctld.service\n",
+        venv=side.paths.venv,
+        module="slurm_plugin.controller",
+        config="/etc/vgpu/pool.yaml",
+    )
+
+
+def job_submit_lua(side: SlurmSide) -> str:
+    """For a site that has a job_submit.lua: what goes into it. Without one, install the ready file."""
+    return f"""\
+-- In your job_submit.lua, once at the top:
+package.path = "{side.paths.lua}/?.lua;" .. package.path
+local vgpu = require("vgpu")
+
+-- First in slurm_job_submit(job_desc, part_list, submit_uid):
+local rc = vgpu.submit(job_desc, part_list, submit_uid); if rc ~= slurm.SUCCESS then return rc end
+
+-- First in slurm_job_modify(job_desc, job_rec, part_list, modify_uid):
+local rc = vgpu.modify(job_desc, job_rec, part_list, modify_uid); if rc ~= slurm.SUCCESS then return rc end
+
+-- Slurm reads job_submit.lua anew when its time stamp is newer, and never looks at a module: touch it after an update.
+-- A site with no job_submit.lua: cp {side.paths.lua}/job_submit.lua {side.paths.slurm_etc}/
+"""
+
+
+def cli_filter_lua(side: SlurmSide) -> str:
+    return f"""\
+-- In your cli_filter.lua, once at the top:
+package.path = "{side.paths.lua}/?.lua;" .. package.path
+local vgpu = require("vgpu")
+
+-- First in slurm_cli_pre_submit(options, pack_offset):
+local rc = vgpu.pre_submit(options, pack_offset); if rc ~= slurm.SUCCESS then return rc end
+
+-- A site with no cli_filter.lua: cp {side.paths.lua}/cli_filter.lua {side.paths.slurm_etc}/
+"""
+
+
+def prologs(side: SlurmSide) -> str:
+    """For a site with its own prolog, epilog or task prolog."""
+    paths, etc = side.paths, side.paths.slurm_etc
+    return f"""\
+# Prolog and Epilog: folders, from which Slurm runs every file in order. The pool's prolog comes last, so that a node
+# your checks refuse binds nothing; its epilog comes last too, so that what your cleaning ends no longer holds a slice.
+#   slurm.conf:
+Prolog={etc}/prolog.d/*
+Epilog={etc}/epilog.d/*
+#   on each node:
+ln -s {paths.prolog} {etc}/prolog.d/90-vgpu
+ln -s {paths.epilog} {etc}/epilog.d/90-vgpu
+
+# Or, at the end of the one script you have (both always end with 0, so they never drain a node):
+{paths.prolog}
+{paths.epilog}
+
+# TaskProlog: Slurm knows one. At the end of yours (what it prints, such as `export CUDA_VISIBLE_DEVICES=...`, goes to
+# Slurm with your own; it fails only where a job would run without the slice it asked for):
+{paths.task_prolog} || exit 1
+"""

@@ -1,0 +1,88 @@
+"""What Slurm must be told for one pool: the facts that `render` writes and `checks` compares. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slurm_plugin.pool import Exclusive, GresNames, PoolConfig
+from slurm_plugin.slurm.hostlist import compress
+
+WEIGHTS_A_GPU = 8  # a slice weighs its eighths of a GPU's memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookPaths:
+    """Where the pool's files lie on the hosts that need them."""
+
+    programs: str = "/usr/libexec/vgpu"  # vgpu-prolog, vgpu-epilog, vgpu-taskprolog, vgpu-bind
+    lua: str = "/usr/share/vgpu/lua"  # vgpu.lua, job_submit.lua, cli_filter.lua
+    slurm_etc: str = "/etc/slurm"
+    venv: str = "/opt/vgpu"  # the Python environment of the daemons
+
+    @property
+    def prolog(self) -> str:
+        return f"{self.programs}/vgpu-prolog"
+
+    @property
+    def epilog(self) -> str:
+        return f"{self.programs}/vgpu-epilog"
+
+    @property
+    def task_prolog(self) -> str:
+        return f"{self.programs}/vgpu-taskprolog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLine:
+    """Nodes with the same line in slurm.conf."""
+
+    hosts: tuple[str, ...]
+    gpus: int  # of each node, in the pool or not: choosing others later must not change a total
+    attributes: str = ""  # the rest of the line, such as `CPUs=64 RealMemory=512000`
+    other_gres: str = ""  # the node's other GRES, kept as they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSide:
+    """One pool as Slurm's configuration sees it."""
+
+    partitions: tuple[str, ...]
+    wait_partition: str
+    nodes: tuple[NodeLine, ...]
+    gres: GresNames = field(default_factory=GresNames)
+    paths: HookPaths = field(default_factory=HookPaths)
+    accounting: bool = (
+        False  # slurmdbd is there; without it slurmctld refuses to start with a GRES in AccountingStorageTRES
+    )
+    exclusive_refused: bool = True
+
+    @property
+    def hosts(self) -> str:
+        return compress(host for line in self.nodes for host in line.hosts)
+
+    def node_gres(self, line: NodeLine) -> str:
+        """The value of Gres= for these nodes: untyped and constant, so that a registration changes nothing."""
+        own = f"{self.gres.name}:{self.gres.total},{self.gres.memory}:{WEIGHTS_A_GPU * line.gpus}"
+        return f"{line.other_gres},{own}" if line.other_gres else own
+
+
+def side_of(
+    pool: PoolConfig, gpus: Mapping[str, int], *, accounting: bool, paths: HookPaths | None = None
+) -> SlurmSide:
+    """The pool as pool.yaml has it.
+
+    `gpus` says by node how many GPUs it has, in the pool or not; for a node that is absent, pool.yaml's words count.
+    """
+    lines: dict[int, list[str]] = {}
+    for group in pool.groups:
+        for host in group.hosts:
+            known = group.count or (max(group.gpus) + 1 if group.gpus else 0)
+            lines.setdefault(gpus.get(host, known), []).append(host)
+    return SlurmSide(
+        partitions=pool.partitions,
+        wait_partition=pool.wait_partition,
+        nodes=tuple(NodeLine(hosts=tuple(hosts), gpus=count) for count, hosts in sorted(lines.items())),
+        gres=pool.gres,
+        paths=paths or HookPaths(),
+        accounting=accounting,
+        exclusive_refused=pool.exclusive is Exclusive.REFUSE,
+    )
