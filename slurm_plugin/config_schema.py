@@ -6,16 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from slurm_plugin.catalogue import Exclusive
+from slurm_plugin.classes import NamedClass, named_class
 from slurm_plugin.errors import ConfigError
-from slurm_plugin.pool import AdminClass, ControllerPlace, Exclusive, GresNames, Mode, NodeGroup, PoolConfig, Share
+from slurm_plugin.pool import ControllerPlace, GresNames, Mode, NodeGroup, PoolConfig, Share
 from slurm_plugin.slurm.hostlist import expand
 
 MAX_NODES = 20_000
 MAX_TOTAL = 1_000_000
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_MEMORY = re.compile(r"(\d{1,4}) ?(?:gb|g|gib)", re.IGNORECASE)
-_FRACTION = re.compile(r"1/([1-9])")
 
 
 def _word(text: str) -> str:
@@ -35,18 +35,6 @@ def _hosts(text: object) -> tuple[str, ...]:
     if wrong or not hosts:
         raise ValueError(f"'{wrong[0][:64]}' is no host name" if wrong else "no host is named")
     return hosts
-
-
-def _memory(text: str) -> str:
-    if not _MEMORY.fullmatch(text) or not int(_MEMORY.fullmatch(text)[1]):  # type: ignore[index]
-        raise ValueError(f"'{text}' is not an amount of memory such as 10gb")
-    return text
-
-
-def _fraction(text: str) -> str:
-    if not _FRACTION.fullmatch(text):
-        raise ValueError(f"'{text}' is not a fraction such as 1/2")
-    return text
 
 
 def _absolute(path: Path) -> Path:
@@ -85,23 +73,20 @@ class GresSection(_Section):
 
 
 class ClassSection(_Section):
-    memory: Annotated[str, AfterValidator(_memory)] | None = None
-    fraction: Annotated[str, AfterValidator(_fraction)] | None = None
-    profiles: Annotated[list[str], Field(min_length=1)] | None = None
+    memory: str = ""
+    fraction: str = ""
+    profiles: list[str] = []
 
     @model_validator(mode="after")
-    def _one_of(self) -> "ClassSection":
-        if sum(part is not None for part in (self.memory, self.fraction, self.profiles)) != 1:
-            raise ValueError("say exactly one of memory, fraction, profiles")
+    def _meaningful(self) -> "ClassSection":
+        self.to_class()
         return self
 
-    def to_class(self, name: str) -> AdminClass:
-        return AdminClass(
-            name=name,
-            memory_gb=int(_MEMORY.fullmatch(self.memory)[1]) if self.memory else 0,  # type: ignore[index]
-            fraction=int(self.fraction[2:]) if self.fraction else 0,
-            profiles=tuple(self.profiles or ()),
-        )
+    def to_class(self) -> NamedClass:
+        try:
+            return named_class("", memory=self.memory, fraction=self.fraction, profiles=self.profiles)
+        except ConfigError as error:
+            raise ValueError(str(error).removeprefix("classes.: ")) from None
 
 
 class ShareSection(_Section):
@@ -178,7 +163,7 @@ class PoolFile(_Section):
             wait_partition=self.wait_partition,
             gres=GresNames(**self.gres.model_dump()),
             default_class=self.default_class,
-            classes=tuple(section.to_class(name) for name, section in self.classes.items()),
+            classes={name: section.to_class() for name, section in self.classes.items()},
             aliases=dict(self.aliases),
             groups=tuple(section.to_group() for section in self.nodes),
             exclusive=Exclusive(self.policy.exclusive),

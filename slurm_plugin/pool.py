@@ -5,12 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-
-class Exclusive(StrEnum):
-    """What becomes of `--exclusive` on the pool's partitions: it would take every slice of a node."""
-
-    REFUSE = "refuse"
-    ALLOW = "allow"
+from slurm_plugin.catalogue import Exclusive
+from slurm_plugin.classes import NamedClass
 
 
 class Mode(StrEnum):
@@ -24,16 +20,6 @@ class GresNames:
     total: int = 1000  # of each node, for ever: Slurm drains a node whose total changes under a job
     pad: str = "pad"  # the type that holds what is not offered
     memory: str = "vgpu_mem"  # weight in eighths of a GPU's memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdminClass:
-    """A class the admin named. Exactly one of the three says what serves it."""
-
-    name: str
-    memory_gb: int = 0
-    fraction: int = 0  # 1/fraction of a GPU
-    profiles: tuple[str, ...] = ()  # best first, as written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +72,7 @@ class PoolConfig:
     wait_partition: str = "vgpu-wait"
     gres: GresNames = field(default_factory=GresNames)
     default_class: str = ""  # empty: the smallest profile of the pool
-    classes: tuple[AdminClass, ...] = ()
+    classes: Mapping[str, NamedClass] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[NodeGroup, ...] = ()
     exclusive: Exclusive = Exclusive.REFUSE

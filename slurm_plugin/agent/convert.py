@@ -24,6 +24,7 @@ def gpu_to_wire(gpu: Gpu) -> pool_pb2.Gpu:
                 memory_mib=one.memory_mib,
                 starts=one.starts,
                 size=one.size,
+                engines=one.engines,
             )
             for one in gpu.profiles
         ],

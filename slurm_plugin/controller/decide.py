@@ -6,6 +6,7 @@
 Asking again after everything was carried out gives nothing to do.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -28,10 +29,11 @@ from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
 STUCK_S = 60.0  # a running job without a grant for so long has lost its prolog
 _RUNS = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED"})
-_CLOSED = frozenset(
-    "DOWN DRAIN DRAINED DRAINING FAIL FAILING FUTURE UNKNOWN INVAL INVALID_REG NOT_RESPONDING NO_RESPOND POWERED_DOWN "
-    "POWERING_DOWN POWER_DOWN REBOOT_ISSUED".split()
+_CLOSED = re.compile(
+    r"DOWN|DRAIN(ED|ING)?|FAIL(ING)?|FUTURE|UNKNOWN|INVAL(ID_REG)?|NOT_RESPONDING|NO_RESPOND|POWER(ED|ING)?_DOWN|"
+    r"REBOOT_ISSUED|.*\*"
 )
+_FLAGS = "~#!%$@^-"  # marks behind a state that do not close a node by themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ def _demand(job: QueuedJob, item: GresItem, partitions: set[str]) -> Demand:
 
 def takes_jobs(node: SlurmNode) -> bool:
     """Would Slurm start a job there at all? "IDLE+DRAIN", "DOWN*" and the like would not."""
-    return not any(token.endswith("*") or token.rstrip("~#!%$@^-") in _CLOSED for token in node.state.split("+"))
+    return not any(_CLOSED.fullmatch(token.rstrip(_FLAGS)) for token in node.state.split("+"))
 
 
 def _takes_jobs(node: NodeState) -> bool:

@@ -98,6 +98,7 @@ class GpuProfile(_message.Message):
     MEMORY_MIB_FIELD_NUMBER: _builtins.int
     STARTS_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
+    ENGINES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     gi_profile_id: _builtins.int
     compute_slices: _builtins.int
@@ -105,6 +106,10 @@ class GpuProfile(_message.Message):
     size: _builtins.int
     @_builtins.property
     def starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def engines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """copy, decoder, encoder, JPEG, OFA; empty when not known"""
+
     def __init__(
         self,
         *,
@@ -114,10 +119,11 @@ class GpuProfile(_message.Message):
         memory_mib: _builtins.int = ...,
         starts: _abc.Iterable[_builtins.int] | None = ...,
         size: _builtins.int = ...,
+        engines: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_slices", b"compute_slices", "gi_profile_id", b"gi_profile_id", "memory_mib", b"memory_mib", "name", b"name", "size", b"size", "starts", b"starts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_slices", b"compute_slices", "engines", b"engines", "gi_profile_id", b"gi_profile_id", "memory_mib", b"memory_mib", "name", b"name", "size", b"size", "starts", b"starts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
