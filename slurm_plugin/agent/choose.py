@@ -112,6 +112,7 @@ def _open_starts(gpu: Gpu, profile: GpuProfile, more: Collection[int] = ()) -> l
 
 
 def _lost(gpu: Gpu, profile: GpuProfile, start: int) -> int:
-    """How many placements of any profile this one takes away."""
+    """How much this placement takes away: the placements no longer open, each as big as its profile."""
     mine = range(start, start + profile.size)
-    return sum(len(_open_starts(gpu, other)) - len(_open_starts(gpu, other, mine)) for other in gpu.profiles)
+    gone = ((one.size, len(_open_starts(gpu, one)) - len(_open_starts(gpu, one, mine))) for one in gpu.profiles)
+    return sum(size * count for size, count in gone)

@@ -48,7 +48,7 @@ def parse_config(settings: Any, *, where: str = "agent.yaml") -> AgentConfig:
     kinds = {one.name: one.type for one in fields(AgentConfig)}
     if unknown := sorted(str(name) for name in settings if name not in kinds):
         raise ConfigError(f"{where}: no setting '{unknown[0]}'", hint=f"settings: {', '.join(kinds)}")
-    values = {"node": socket.gethostname().partition(".")[0]}
+    values: dict[str, Any] = {"node": socket.gethostname().partition(".")[0]}
     values |= {name: _value(kinds[name], value, f"{where}: {name}") for name, value in settings.items()}
     host, _, port = str(values.get("controller", "")).rpartition(":")
     if not host or not port.isdecimal():

@@ -5,8 +5,8 @@
     task localid=0 ntasks=2
     bind localid=0
 
-Answers are `out TEXT` and `err TEXT` lines, then `exit N`. Values are integers and nothing else. Who calls is the kernel's
-word (SO_PEERCRED), never the caller's.
+Answers are `out TEXT` and `err TEXT` lines, then `exit N`. Values are integers and nothing else. Who calls is the
+kernel's word (SO_PEERCRED), never the caller's.
 """
 
 import asyncio

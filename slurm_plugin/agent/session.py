@@ -1,4 +1,4 @@
-"""The agent's talk with the controller: its whole inventory whenever that changed, and the controller's terms and steps.
+"""The agent's talk with the controller: its whole inventory whenever that changed, and the controller's terms, steps.
 
 The agent works alone while the controller is away; a new session starts from a whole inventory, so nothing that was not
 delivered is owed.
@@ -7,6 +7,7 @@ delivered is owed.
 import asyncio
 import logging
 import random
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -80,8 +81,12 @@ class ControllerSession:
             try:
                 async with self._dial() as stream:
                     log.info("session.open")
-                    pause = FIRST_PAUSE_S
-                    await self._talk(stream)
+                    opened_at = time.monotonic()
+                    try:
+                        await self._talk(stream)
+                    finally:
+                        if time.monotonic() - opened_at > LONGEST_PAUSE_S:
+                            pause = FIRST_PAUSE_S  # it was a good one; one that is thrown out at once must not spin
             except* VgpuError as errors:
                 log.warning("session.over", extra={"error": str(errors.exceptions[0])})
             finally:
@@ -130,6 +135,7 @@ class ControllerSession:
         while True:
             step = await self._steps.get()
             work = asyncio.create_task(self._slices.make(step_from_wire(step)))
+            work.add_done_callback(_looked_at)
             try:
                 await asyncio.shield(work)
             except VgpuError as error:
@@ -144,3 +150,9 @@ class ControllerSession:
     def _say(self, message: pool_pb2.FromAgent) -> None:
         self._outbox.append(message)
         self._something.set()
+
+
+def _looked_at(work: "asyncio.Task[None]") -> None:
+    """The session may be over by the time a step fails: the next inventory then tells."""
+    if not work.cancelled() and work.exception() is not None:
+        log.warning("step.failed", extra={"error": str(work.exception())})

@@ -18,7 +18,7 @@ MAX_FILE_BYTES = 1 << 20  # longest file we read back
 
 
 class Store:
-    """A folder of root's. Writes are atomic: a crash leaves the old file or the new one, at worst beside a stray one."""
+    """A folder of root's. Writes are atomic: a crash leaves the old file or the new one, perhaps beside a stray."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -2,8 +2,8 @@
 
 The batch script sees all of them. A step sees what it asked for: all, some, or none (`--gres=none`); steps that ask for
 some at a time get different ones while there are enough. A step of as many tasks as slices has one a task. Only Slurm
-knows what a step asked for, and nothing tells when it ends: a step's share is looked up at its first task and hangs on the
-life of its slurmstepd.
+knows what a step asked for, and nothing tells when it ends: a step's share is looked up at its first task and hangs on
+the life of its slurmstepd.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Tasks:
     async def view(self, peer: Peer, *, task: int = -1, tasks: int = -1) -> View:
         """For the process at the other end: `task` is its number on this node, of `tasks`; -1 when not known.
 
-        Raises Refused when the process is in no step, or its job's run has nothing though it asked, or is another user's.
+        Raises Refused: the process is in no step, or its job's run has nothing though it asked, or is another user's.
         """
         step = step_of(peer.pid, self._proc)
         if step is None:
