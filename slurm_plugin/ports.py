@@ -38,7 +38,7 @@ class QueuedJob:
     reason: str  # Slurm's Reason
     gres: tuple[GresItem, ...]
     nodes: int  # how many it needs (pending) or has
-    tasks: int  # how many array elements are in this entry
+    tasks: int  # array elements of this entry that may start now (an array's %N limit counted); 1 for other jobs
     partitions: tuple[str, ...]
     wanted_nodes: tuple[str, ...]  # -w, expanded; () for any
     on_nodes: tuple[str, ...]  # where it runs, expanded; () while pending

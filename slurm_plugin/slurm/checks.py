@@ -217,8 +217,11 @@ def _nodes(side: SlurmSide, live: Live) -> Iterator[Finding]:
 def _node(side: SlurmSide, line: NodeLine, node: SlurmNode) -> Iterator[Finding]:
     wanted = dict(part.split(":") for part in side.node_gres(NodeLine(hosts=(node.name,), gpus=line.gpus)).split(","))
     for name, total in wanted.items():
-        has = sum(item.count for item in node.gres if item.name == name)
-        if has == int(total) or (name == side.gres.memory and not line.gpus):
+        items = [item for item in node.gres if item.name == name]
+        has = sum(item.count for item in items)
+        # After a reconfigure 22.05 shows each type with 0 until the controller publishes; GPUs 0: not known yet.
+        reverted = has == 0 and any(item.type for item in items)
+        if has == int(total) or reverted or (name == side.gres.memory and not line.gpus):
             continue
         others = tuple(item for item in node.gres if item.name not in wanted)
         rest = ",".join(":".join(filter(None, (item.name, item.type, str(item.count)))) for item in others)

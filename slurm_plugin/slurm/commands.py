@@ -10,7 +10,7 @@ from slurm_plugin.errors import SlurmError
 from slurm_plugin.ports import GresItem, JobRun, QueuedJob, SlurmNode
 from slurm_plugin.slurm import queue, records, table
 from slurm_plugin.slurm.hostlist import compress
-from slurm_plugin.slurm.process import Runner, Site
+from slurm_plugin.slurm.process import Runner, Runs, Site
 from slurm_plugin.slurm.queue import Pool
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ class SlurmCommands:
     Every call raises SlurmError (Slurm said no) or SlurmUnavailable (no answer: the outcome is unknown).
     """
 
-    def __init__(self, site: Site | None = None, pool: Pool | None = None) -> None:
-        self._runner = Runner(site or Site())
+    def __init__(self, site: Site | None = None, pool: Pool | None = None, *, runner: Runs | None = None) -> None:
+        self._runner: Runs = runner or Runner(site or Site())
         self._pool = pool or Pool()
 
     async def run_of(self, job_id: int) -> JobRun | None:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 
@@ -65,6 +66,10 @@ class Site:
         if self.bin_dir is not None:
             return str(self.bin_dir / name)
         return shutil.which(name) or name
+
+
+class Runs(Protocol):
+    async def run(self, argv: Sequence[str], *, timeout_s: float | None = None) -> str: ...
 
 
 class Runner:

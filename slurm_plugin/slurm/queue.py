@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_plugin.errors import SlurmError
+from slurm_plugin.errors import ConfigError, SlurmError
 from slurm_plugin.model import RunKey
 from slurm_plugin.ports import GresItem, JobRun, QueuedJob
 from slurm_plugin.slurm.gres import parse_gres
@@ -51,7 +51,7 @@ def _job_run(row: Sequence[str]) -> JobRun:
     return JobRun(
         key=RunKey(job_id=_number(job_id), started_at=started_at, uid=_number(uid)),
         state=state,
-        gres=parse_gres(gres),
+        gres=_gres_or_nothing(gres),
         batch=is_batch,
         requeue=is_batch and _number(requeue) > 0,
     )
@@ -74,6 +74,7 @@ def _queued_job(row: Sequence[str], running_siblings: int, pool: Pool) -> Queued
     waiting = state in _WAITING
     tasks = array_tasks(task_text, running=running_siblings) if waiting else 1
     names = tuple(name for name in partitions.split(",") if name)
+    hosts = _hosts(wanted if waiting else held)
     return QueuedJob(
         job_id=_number(job_id),
         uid=_number(uid),
@@ -84,8 +85,8 @@ def _queued_job(row: Sequence[str], running_siblings: int, pool: Pool) -> Queued
         nodes=_number(nodes.split("-")[0]),
         tasks=tasks,
         partitions=names,
-        wanted_nodes=expand(wanted) if waiting else (),
-        on_nodes=() if waiting else expand(held),
+        wanted_nodes=hosts if waiting else (),
+        on_nodes=() if waiting else hosts,
         cpus=_number(cpus),
         started_at=0 if waiting else _number(start),
         eligible=waiting and tasks > 0 and _number(priority) > 0 and _is_eligible(reason, names, pool),
@@ -93,11 +94,18 @@ def _queued_job(row: Sequence[str], running_siblings: int, pool: Pool) -> Queued
 
 
 def _gres_or_nothing(text: str) -> tuple[GresItem, ...]:
-    """One user's unreadable request must not hide everybody else's: such a job asks for nothing the pool knows."""
+    """One user's odd request must not hide everybody else's: what cannot be read asks for nothing the pool knows."""
     try:
         return parse_gres(text)
     except SlurmError:
         return ()
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    try:
+        return expand(text)
+    except ConfigError as error:
+        raise SlurmError(f"squeue printed '{text[:80]}' where a host list belongs") from error
 
 
 def _is_eligible(reason: str, partitions: Sequence[str], pool: Pool) -> bool:
@@ -150,7 +158,7 @@ def step_gres(rows: Iterable[Sequence[str]], job_id: int) -> dict[str, tuple[Gre
     for name, job, per_node, per_task, tasks, nodes in rows:
         step = name.partition(".")[2]  # before the dot an array's element is written <array>_<index>
         if job == str(job_id) and step:
-            tasks_a_node = -(-_number(tasks) // max(1, len(expand(nodes))))
+            tasks_a_node = -(-_number(tasks) // max(1, len(_hosts(nodes))))
             steps[f"{job_id}.{step}"] = parse_gres(per_node) or _times(_only_gres(per_task), max(1, tasks_a_node))
     return steps
 

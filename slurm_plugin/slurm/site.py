@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_plugin.pool import Exclusive, GresNames, PoolConfig
+from slurm_plugin.pool import GresNames, PoolConfig
 from slurm_plugin.slurm.hostlist import compress
 
 WEIGHTS_A_GPU = 8  # a slice weighs its eighths of a GPU's memory
@@ -53,7 +53,6 @@ class SlurmSide:
     accounting: bool = (
         False  # slurmdbd is there; without it slurmctld refuses to start with a GRES in AccountingStorageTRES
     )
-    exclusive_refused: bool = True
 
     @property
     def hosts(self) -> str:
@@ -84,5 +83,4 @@ def side_of(
         gres=pool.gres,
         paths=paths or HookPaths(),
         accounting=accounting,
-        exclusive_refused=pool.exclusive is Exclusive.REFUSE,
     )
