@@ -1,4 +1,4 @@
-"""The `fed` command. This release has no daemon between sites, so it has no command either: it says so, and its version."""
+"""The `fed` command. This release has no daemon between sites, so `fed` says that, and its version."""
 
 import sys
 from importlib.metadata import version

@@ -1,5 +1,5 @@
 """The `vgpu` command line.
 
-Here: commands (a signature, a help text, a call, a render), the client of the controller, tables, JSON, and what `doctor` checks.
+Here: commands (signature, help text, call, render), asking the controller, tables, JSON, what `doctor` checks.
 Not here: decisions about slices or Slurm; and nothing heavy is imported before a command needs it.
 """

@@ -23,8 +23,8 @@ Names = Callable[[int], str]  # uid -> what to call the user
 def status_lines(pool: PoolView, names: Names, now: float) -> list[str]:
     """The whole pool: a line a GPU, the queue, and what is wrong."""
     lines = [
-        f"pool {safe(pool.pool)}: {len(pool.nodes)} nodes, {_slice_total(pool)}; controller {safe(pool.controller_version)}"
-        f" up {age(now - pool.started_at)}, last pass {pool.last_pass_s * 1000:.0f} ms",
+        f"pool {safe(pool.pool)}: {len(pool.nodes)} nodes, {_slice_total(pool)}; controller"
+        f" {safe(pool.controller_version)} up {age(now - pool.started_at)}, last pass {pool.last_pass_s * 1000:.0f} ms",
         "",
         *table(("NODE", "SLURM", "GPU", "LAYOUT", "SLICES"), (row for node in pool.nodes for row in _gpu_rows(node))),
         "",

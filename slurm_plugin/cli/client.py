@@ -1,0 +1,37 @@
+"""Asking the controller: three questions, each over a link of its own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from slurm_plugin.cli.convert import plan_view, pool_view
+from slurm_plugin.cli.target import Target
+from slurm_plugin.cli.view import PlanView, PoolView
+from slurm_plugin.link.client import Link, open_link
+from slurm_plugin.link.munge import Munge
+
+T = TypeVar("T")
+
+
+def fetch_pool(target: Target) -> PoolView:
+    """Raises LinkError, Untrusted; so do the others."""
+    return pool_view(_ask(target, lambda link: link.status()))
+
+
+def fetch_plan(target: Target, pool_yaml: str) -> PlanView:
+    """What the controller would change for this pool.yaml; empty: the one it has. Also raises ConfigError."""
+    return plan_view(_ask(target, lambda link: link.plan(pool_yaml)))
+
+
+def request_apply(target: Target) -> PlanView:
+    """Also raises ConfigError when the controller's pool.yaml is wrong."""
+    return plan_view(_ask(target, lambda link: link.apply()).plan)
+
+
+def _ask(target: Target, question: Callable[[Link], Awaitable[T]]) -> T:
+    async def ask() -> T:
+        munge = Munge(target.munge_socket)
+        async with await open_link(target.address, munge=munge, server_uid=target.uid) as link:
+            return await question(link)
+
+    return asyncio.run(ask())

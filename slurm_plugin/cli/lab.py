@@ -1,0 +1,168 @@
+"""`vgpu lab`: a Slurm site with simulated GPUs on this machine."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slurm_plugin.cli.options import DryRun, Json
+from slurm_plugin.cli.output import emit, emit_document, say
+
+DEFAULT_BASE = Path("/run/vgpu-lab")
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="A whole Slurm site with simulated GPUs on this machine: loopback and one folder only.",
+)
+
+Name = Annotated[str, typer.Option("--name", envvar="VGPU_LAB", help="Which lab.")]
+Base = Annotated[
+    Path, typer.Option("--dir", envvar="VGPU_LAB_DIR", metavar="FOLDER", help="The folder that holds the labs.")
+]
+Daemon = Annotated[
+    str, typer.Argument(metavar="DAEMON[:NODE]", help="As `vgpu lab status` lists them: slurmctld, agent:n1, ...")
+]
+Node = Annotated[str, typer.Argument(metavar="NODE")]
+
+
+@app.command("up")
+def up(
+    name: Name = "hpc",
+    nodes: Annotated[int, typer.Option(envvar="VGPU_LAB_NODES", min=1, max=64, help="How many GPU nodes.")] = 2,
+    gpus: Annotated[int, typer.Option(envvar="VGPU_LAB_GPUS", min=1, max=16, help="GPUs a node.")] = 4,
+    product: Annotated[
+        list[str] | None,
+        typer.Option(envvar="VGPU_LAB_PRODUCT", help="GPU model; several go round the nodes. [default: h100-80gb]"),
+    ] = None,
+    accounting: Annotated[
+        bool, typer.Option("--accounting", envvar="VGPU_LAB_ACCOUNTING", help="Also slurmdbd on a MariaDB of its own.")
+    ] = False,
+    base: Base = DEFAULT_BASE,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Start a lab and wait until it takes jobs."""
+    from slurm_plugin.lab import commands
+    from slurm_plugin.lab.site import LabSpec
+
+    spec = LabSpec(name=name, nodes=nodes, gpus=gpus, products=tuple(product or ("h100-80gb",)), accounting=accounting)
+    if not dry_run:
+        commands.up(spec, base, say)
+    told = {
+        "name": name,
+        "folder": str(base.absolute() / name),
+        "nodes": nodes,
+        "gpus": gpus,
+        "products": spec.products,
+    }
+    if json:
+        emit_document("lab", {**told, "changed": not dry_run})
+    else:
+        verb = "would be" if dry_run else "is"
+        emit([f"lab {name} {verb} up in {told['folder']}: {nodes} nodes with {gpus} GPUs ({', '.join(spec.products)})"])
+        say(f'hint: eval "$(vgpu lab env --name {name})"')
+
+
+@app.command("down")
+def down(name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
+    """End every process of a lab, in whatever state it is, and remove its folder."""
+    from slurm_plugin.lab import commands
+
+    if dry_run:
+        emit([f"would end every process of the lab in {base.absolute() / name} and remove that folder"])
+        return
+    commands.down(name, base)
+
+
+@app.command("env")
+def env(
+    name: Name = "hpc",
+    node: Annotated[
+        str, typer.Option("--node", envvar="VGPU_LAB_NODE", help="Also see this node's simulated GPUs through NVML.")
+    ] = "",
+    base: Base = DEFAULT_BASE,
+    json: Json = False,
+) -> None:
+    """Shell lines for: eval "$(vgpu lab env)"."""
+    from slurm_plugin.lab import commands
+
+    variables = commands.environment(name, base, node)
+    if json:
+        emit_document("lab-env", {"variables": variables})
+    else:
+        emit(commands.environment_text(variables).splitlines())
+
+
+@app.command("status")
+def status(name: Name = "hpc", base: Base = DEFAULT_BASE, json: Json = False) -> None:
+    """Every daemon of a lab."""
+    from slurm_plugin.cli.screen import table
+    from slurm_plugin.lab import commands
+
+    lab = commands.status(name, base)
+    if json:
+        emit_document(
+            "lab-status",
+            {
+                "name": lab.name,
+                "folder": str(lab.folder),
+                "supervisor": lab.supervisor,
+                "lacks": lab.lacks,
+                "daemons": [dataclasses.asdict(daemon) for daemon in lab.daemons],
+            },
+        )
+        return
+    emit([f"lab {lab.name} in {lab.folder}: {'ready' if not lab.lacks else 'not ready: ' + lab.lacks}"])
+    emit(
+        table(
+            ("DAEMON", "STATE", "PID", "RESTARTS"),
+            ((d.daemon, _state(d.pid, wanted=d.wanted), str(d.pid or "-"), str(d.restarts)) for d in lab.daemons),
+        )
+    )
+
+
+def _state(pid: int, *, wanted: bool) -> str:
+    return "up" if pid else ("starting" if wanted else "stopped")
+
+
+@app.command("list")
+def list_labs(base: Base = DEFAULT_BASE, json: Json = False) -> None:
+    """The labs on this machine."""
+    from slurm_plugin.cli.screen import table
+    from slurm_plugin.lab import commands
+
+    labs = commands.list_labs(base)
+    if json:
+        emit_document("labs", {"labs": [{"name": lab.name, "folder": str(lab.folder)} for lab in labs]})
+    else:
+        emit(table(("LAB", "FOLDER"), ((lab.name, str(lab.folder)) for lab in labs)))
+
+
+@app.command("kill")
+def kill(daemon: Daemon, name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
+    """SIGKILL a daemon; the supervisor starts it again."""
+    _break("kill", name, daemon, base, dry_run=dry_run)
+
+
+@app.command("stop")
+def stop(daemon: Daemon, name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
+    """End a daemon; it stays down until `start`."""
+    _break("stop", name, daemon, base, dry_run=dry_run)
+
+
+@app.command("start")
+def start(daemon: Daemon, name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
+    """Start a stopped daemon."""
+    _break("start", name, daemon, base, dry_run=dry_run)
+
+
+def _break(verb: str, name: str, daemon: str, base: Path, *, dry_run: bool) -> None:
+    from slurm_plugin.lab import commands
+
+    if dry_run:
+        commands.load(name, base)
+        emit([f"would {verb} {daemon} of lab {name}"])
+        return
+    {"kill": commands.kill, "stop": commands.stop, "start": commands.start}[verb](name, daemon, base)

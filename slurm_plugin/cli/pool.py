@@ -1,0 +1,204 @@
+"""Commands that ask the controller: status, show, plan, apply, doctor."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slurm_plugin.cli.options import DryRun, Json, Where
+from slurm_plugin.cli.output import emit, emit_document, say
+from slurm_plugin.errors import ConfigError, LinkError, RequestError
+
+if TYPE_CHECKING:
+    from slurm_plugin.cli.view import NodeView, PlanView, PoolView
+
+APPLY_POLL_S = 0.5
+FOUND = 1  # exit code of a check that found something
+
+show = typer.Typer(
+    rich_markup_mode=None, no_args_is_help=True, help="Everything the pool knows of one job, node or GPU."
+)
+
+
+def status(context: typer.Context, json: Json = False) -> None:
+    """Every node and GPU, its slices, and what waits."""
+    from slurm_plugin.cli.text import status_lines
+
+    pool = _pool(context.obj)
+    if json:
+        emit_document("status", pool)
+    else:
+        emit(status_lines(pool, user_name, time.time()))
+
+
+@show.command("job")
+def show_job(
+    context: typer.Context,
+    job_id: Annotated[int, typer.Argument(metavar="JOBID", min=1)],
+    json: Json = False,
+) -> None:
+    """The slices of a job: UUID, GPU and compute instance, placement, profile, isolation."""
+    from slurm_plugin.cli.text import job_lines
+    from slurm_plugin.cli.view import job_view
+
+    job = job_view(_pool(context.obj), job_id)
+    if job is None:
+        raise RequestError(
+            f"the pool holds nothing for job {job_id}", hint=f"squeue -j {job_id} says whether Slurm knows it"
+        )
+    if json:
+        emit_document("job", job)
+    else:
+        emit(job_lines(job, user_name, time.time()))
+
+
+@show.command("node")
+def show_node(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NODE")],
+    json: Json = False,
+) -> None:
+    """One node: Slurm's counts, every GPU, every slice, every grant."""
+    from slurm_plugin.cli.text import node_lines
+
+    node = _node(_pool(context.obj), name)
+    if json:
+        emit_document("node", node)
+    else:
+        emit(node_lines(node, user_name))
+
+
+@show.command("gpu")
+def show_gpu(
+    context: typer.Context,
+    gpu: Annotated[str, typer.Argument(metavar="NODE:INDEX|UUID")],
+    json: Json = False,
+) -> None:
+    """One GPU, by node and index (n1:0) or by UUID."""
+    from slurm_plugin.cli.text import gpu_lines
+
+    pool = _pool(context.obj)
+    node, _, index = gpu.rpartition(":")
+    nodes = (_node(pool, node),) if node else pool.nodes
+    for found in (each for one in nodes for each in one.gpus):
+        if found.uuid == gpu or (node and str(found.index) == index):
+            if json:
+                emit_document("gpu", found)
+            else:
+                emit(gpu_lines(found))
+            return
+    raise RequestError(f"the pool has no GPU {gpu!r}", hint="`vgpu status` lists them; write NODE:INDEX or the UUID")
+
+
+def plan(
+    context: typer.Context,
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", envvar="VGPU_POLICY", metavar="FILE", help="Another pool.yaml to plan for."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """What `vgpu apply` would do to every GPU, and why. Changes nothing."""
+    from slurm_plugin.cli.client import fetch_plan
+    from slurm_plugin.cli.target import target_of
+
+    text = _policy_text(policy or context.obj.config, optional=policy is None)
+    _show_plan(fetch_plan(target_of(context.obj), text), json=json)
+
+
+def apply(
+    context: typer.Context,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            envvar="VGPU_APPLY_WAIT",
+            metavar="SECONDS",
+            min=0,
+            max=86400,
+            help="Wait so long until every GPU that no running job holds up is done.",
+        ),
+    ] = 0,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Make the controller re-read pool.yaml and drive the GPUs to it. Slices of running jobs are never touched."""
+    from slurm_plugin.cli.client import fetch_plan, request_apply
+    from slurm_plugin.cli.target import target_of
+
+    target = target_of(context.obj)
+    if dry_run:
+        _show_plan(fetch_plan(target, _policy_text(context.obj.config, optional=True)), json=json)
+        return
+    done = request_apply(target)
+    deadline = time.monotonic() + wait
+    while any(gpu.action == "change" for gpu in done.gpus) and time.monotonic() < deadline:
+        time.sleep(APPLY_POLL_S)
+        done = fetch_plan(target, "")
+    _show_plan(done, json=json)
+    if wait and (late := sum(gpu.action == "change" for gpu in done.gpus)):
+        raise LinkError(f"{late} GPUs are not done after {wait:g} s", hint="the controller goes on; see `vgpu status`")
+
+
+def doctor(context: typer.Context, json: Json = False) -> None:
+    """Check every invariant of the pool and every known trap of Slurm. Exit code 1 when something is found."""
+    from slurm_plugin.cli.doctor import report_lines
+    from slurm_plugin.cli.examine import examine
+
+    report = examine(context.obj)
+    if json:
+        emit_document("doctor", report)
+    else:
+        emit(report_lines(report))
+    if report.findings:
+        raise typer.Exit(FOUND)
+
+
+def user_name(uid: int) -> str:
+    """The user's name here, or the number when this host does not know it."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _pool(where: Where) -> "PoolView":
+    from slurm_plugin.cli.client import fetch_pool
+    from slurm_plugin.cli.target import target_of
+
+    return fetch_pool(target_of(where))
+
+
+def _node(pool: "PoolView", name: str) -> "NodeView":
+    for node in pool.nodes:
+        if node.name == name:
+            return node
+    listed = ", ".join(node.name for node in pool.nodes[:20]) or "none"
+    raise RequestError(f"the pool has no node {name!r}", hint=f"its nodes: {listed}")
+
+
+def _policy_text(path: Path, *, optional: bool) -> str:
+    """The file's text; empty, which stands for what the controller has, when an optional one is not there."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        if optional:
+            return ""
+        raise ConfigError(f"no such file: {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"can't read {path}: {error}") from None
+
+
+def _show_plan(plan: "PlanView", *, json: bool) -> None:
+    from slurm_plugin.cli.text import plan_lines
+
+    if json:
+        emit_document("plan", plan)
+    else:
+        emit(plan_lines(plan))
+    if not plan.gpus and sys.stderr.isatty():
+        say("hint: no GPU is in the pool yet; are the agents connected? (`vgpu status`)")
