@@ -1,0 +1,28 @@
+"""Minor numbers of /dev/nvidia-caps, from the driver's own list. Computed never: the list is what counts."""
+
+from pathlib import Path
+
+NONE = (-1, -1)
+
+
+class CapMinors:
+    """The list under one proc root. It is the same for as long as the driver is loaded, so it is read once."""
+
+    def __init__(self, proc_root: Path) -> None:
+        self._path = proc_root / "driver/nvidia-caps/mig-minors"
+        self._minors: dict[str, int] = {}
+
+    def of(self, gpu_minor: int, gi: int, ci: int) -> tuple[int, int]:
+        """Minors of the GPU instance and of its compute instance; -1 for one that is not known (or `ci` -1)."""
+        if not self._minors:
+            self._minors = self._read()
+        instance = f"gpu{gpu_minor}/gi{gi}"
+        return self._minors.get(f"{instance}/access", -1), self._minors.get(f"{instance}/ci{ci}/access", -1)
+
+    def _read(self) -> dict[str, int]:
+        try:
+            lines = self._path.read_text(encoding="ascii").splitlines()
+        except (OSError, UnicodeDecodeError):
+            return {}
+        fields = [line.split() for line in lines]
+        return {pair[0]: int(pair[1]) for pair in fields if len(pair) == 2 and pair[1].isdecimal()}
