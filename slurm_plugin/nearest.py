@@ -1,0 +1,30 @@
+"""PURE: which of some names a user may have meant. `slurm_plugin/hooks/lua/vgpu.lua` has the same."""
+
+from collections.abc import Iterable, Sequence
+
+MAX_NAMES = 64  # looked at
+NEAR = 2  # edits within which a name is taken for a slip of the pen
+
+
+def nearest(text: str, names: Sequence[str], *, always: bool = False) -> str:
+    """The nearest of the first MAX_NAMES names: fewest edits, then the longest common start, then the alphabet.
+
+    "" when it is more than NEAR edits away, unless `always`.
+    """
+    ranked = [(_edits(text, name), -_common(text, name), name) for name in names[:MAX_NAMES]]
+    edits, _, best = min(ranked, default=(0, 0, ""))
+    return best if edits <= NEAR or always else ""
+
+
+def _common(one: str, other: str) -> int:
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _edits(one: str, other: str) -> int:
+    """Levenshtein's distance."""
+    row: Iterable[int] = range(len(other) + 1)
+    for at, a in enumerate(one, 1):
+        last, row = list(row), [at]
+        for to, b in enumerate(other, 1):
+            row.append(min(last[to] + 1, row[-1] + 1, last[to - 1] + (a != b)))
+    return list(row)[-1]
