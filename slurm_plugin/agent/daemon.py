@@ -68,7 +68,7 @@ class Agent:
                 self.session.run(),
                 self.runs.serve_waiting(),
                 _every(RECONCILE_S, self.runs.reconcile),
-                _every(REFRESH_S, self.slices.refresh),
+                _every(REFRESH_S, self.slices.tend),
             )
         ]
         for task in tasks:
@@ -130,7 +130,7 @@ async def serve(config: AgentConfig) -> None:
 def _adapters(config: AgentConfig) -> Adapters:
     from slurm_plugin.link.client import open_link
     from slurm_plugin.link.munge import Munge
-    from slurm_plugin.nvml.adapter import NvmlGpus
+    from slurm_plugin.nvml import NvmlGpus
     from slurm_plugin.slurm.commands import SlurmCommands
     from slurm_plugin.slurm.process import Site as SlurmSite
 
@@ -143,7 +143,9 @@ def _adapters(config: AgentConfig) -> Adapters:
             yield session
 
     return Adapters(
-        slurm=SlurmCommands(SlurmSite(conf=config.slurm_conf, bin_dir=config.slurm_bin)), gpus=NvmlGpus(), dial=dial
+        slurm=SlurmCommands(SlurmSite(conf=config.slurm_conf, bin_dir=config.slurm_bin)),
+        gpus=NvmlGpus(proc_root=config.proc_root, dev_root=config.dev_root),
+        dial=dial,
     )
 
 

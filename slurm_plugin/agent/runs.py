@@ -102,7 +102,6 @@ class Runs:
                 self.book.add(grant)
             except ValueError:
                 log.exception("grant.contradicts", extra={"job_id": grant.run.job_id})
-        await self._slices.refresh()
         await self._slices.repair()
         await self.reconcile()
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.devices import Devices
 from slurm_plugin.errors import GpuBusy, NvmlError
-from slurm_plugin.model import Grant, Step
+from slurm_plugin.model import Gpu, Grant, MigMode, Step
 from slurm_plugin.ports import Gpus
 
 log = logging.getLogger(__name__)
@@ -84,8 +84,26 @@ class Slices:
                 self.moved()
         log.info("step.made", extra={"gpu": step.gpu, "destroyed": step.destroy, "created": step.create})
 
+    async def tend(self) -> None:
+        """Look for what changed without us, and switch the pool's GPUs to MIG: most forget it with each reboot."""
+        await self.refresh()
+        for gpu in self._book.gpus:
+            if gpu.uuid in self._book.terms.gpus and gpu.mig is MigMode.DISABLED and not gpu.fault:
+                async with self._locks.setdefault(gpu.uuid, asyncio.Lock()):
+                    await self._switch_on(gpu)
+
+    async def _switch_on(self, gpu: Gpu) -> None:
+        try:
+            await self._threads.driver(self._gpus.enable_mig, gpu.uuid)
+        except NvmlError as error:
+            log.warning("mig.not_enabled", extra={"gpu": gpu.uuid, "error": str(error)})
+        else:
+            log.info("mig.enabled", extra={"gpu": gpu.uuid})
+            await self.refresh(gpu.uuid)
+
     async def repair(self) -> None:
         """Destroy what is half made on the pool's GPUs: nobody can use it, and it takes room."""
+        await self.tend()
         for gpu in self._book.gpus:
             if gpu.uuid in self._book.terms.gpus:
                 async with self._locks.setdefault(gpu.uuid, asyncio.Lock()):

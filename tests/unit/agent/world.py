@@ -87,6 +87,10 @@ class FakeGpus:
         self.now[step.gpu] = replace(there, instances=tuple(kept + made))
         return self.now[step.gpu]
 
+    def enable_mig(self, gpu: str) -> Gpu:
+        self.now[gpu] = replace(self.now[gpu], mig=MigMode.ENABLED)
+        return self.now[gpu]
+
     def processes(self, slice_uuid: str) -> tuple[int, ...]:
         return ()
 

@@ -1,0 +1,70 @@
+"""An agent's parts on a real folder and real threads, with GPUs, Slurm, devices and controller of the test's own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm_plugin.agent.book import Book
+from slurm_plugin.agent.devices import Devices
+from slurm_plugin.agent.runs import Runs, Site
+from slurm_plugin.agent.slices import Slices, Threads
+from slurm_plugin.agent.store import Store
+from slurm_plugin.agent.terms import Terms
+from slurm_plugin.model import Gpu, Instance
+from tests.unit.agent.world import FakeGpus, FakeSlurm
+
+PATIENCE_S = 10.0  # longest wait for what should be soon
+
+
+class Owners(Devices):
+    """Devices that are only written down: who may open which slice."""
+
+    def __init__(self) -> None:
+        super().__init__(proc_root=Path("/nowhere"), dev_root=Path("/nowhere"))
+        self.now: dict[str, int] = {}
+
+    def give(self, gpu: Gpu, instance: Instance, uid: int) -> bool:
+        self.now[instance.uuid] = uid
+        return True
+
+
+@dataclass(kw_only=True)
+class Bench:
+    folder: Path
+    gpus: FakeGpus
+    slurm: FakeSlurm
+    site: Site
+    terms: Terms
+    devices: Owners = field(default_factory=Owners)
+    make_store: Callable[[Path], Store] = Store
+    book: Book = field(init=False)
+    slices: Slices = field(init=False)
+    runs: Runs = field(init=False)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Bench"]:
+        threads = Threads()
+        self.book = Book()
+        self.slices = Slices(self.book, gpus=self.gpus, devices=self.devices, threads=threads)
+        store = self.make_store(self.folder)
+        self.runs = Runs(self.site, self.book, slurm=self.slurm, store=store, slices=self.slices, threads=threads)
+        self.slices.moved = self.runs.stir
+        await self.runs.start()
+        await self.runs.agree(self.terms)
+        serving = asyncio.create_task(self.runs.serve_waiting())
+        try:
+            yield self
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            threads.close()
+
+    def held(self) -> dict[int, tuple[str, ...]]:
+        return {job_id: grant.slices for job_id, grant in self.book.grants.items()}
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():  # noqa: ASYNC110 - what is waited for may have no event
+                await asyncio.sleep(0.001)
