@@ -68,7 +68,8 @@ class Keeper:
             return
         self.signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), STOP_GRACE_S)
+            async with asyncio.timeout(STOP_GRACE_S):
+                await process.wait()
         except TimeoutError:
             self.signal(signal.SIGKILL)
             await process.wait()
@@ -95,9 +96,14 @@ class Keeper:
                 continue
             self._restarts += 1
             pause_s = FIRST_PAUSE_S if lived_s >= STEADY_S else pause_s
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), pause_s)
+            await self._pause(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    async def _pause(self, pause_s: float) -> None:
+        """As long as that, or until somebody starts or stops it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._changed.wait()
 
     async def _run_once(self) -> float:
         clock = asyncio.get_running_loop().time

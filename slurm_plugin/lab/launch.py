@@ -20,7 +20,7 @@ from slurm_plugin.lab.site import Lab, LabSpec, Ports, check_spec, to_text
 
 COMMAND_LIMIT_S = 30.0
 READY_LIMIT_S = 60.0
-MAX_RESTARTS = 4  # of one daemon while the lab comes up: more, and it will not
+MAX_RESTARTS = 3  # of one daemon while the lab comes up: more, and it will not
 LOG_LINES = 8  # of each log that an error quotes
 
 
@@ -72,7 +72,7 @@ def build(lab: Lab) -> None:
     """Make the folder and all that is in it. Crash: a folder without a lab.json; `down` removes it."""
     folders = [lab.etc, lab.log, lab.run, lab.state]
     folders += [lab.state / "slurmctld", lab.state / "slurmd"]
-    folders += [folder for node in lab.nodes for folder in (lab.etc / node, lab.state / "slurmd" / node)]
+    folders += [folder for node in lab.nodes for folder in (lab.etc / node, lab.spool(node))]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)

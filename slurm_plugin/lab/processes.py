@@ -72,37 +72,42 @@ def all_of(folder: Path) -> tuple[Process, ...]:
     The caller and its ancestors are never among them.
     """
     processes = table()
-    paths = _bound_sockets(folder)
-    roots = [process for process in processes.values() if _belongs(process, folder, paths)]
+    roots = [p for p in processes.values() if environ_of(p.pid).get(MARK, "").startswith(f"{folder}:")]
+    roots += _steps(processes, conf=f"{folder}/", sockets=f"{folder}/")
     mine = _ancestors(os.getpid(), processes)
     return tuple(process for process in _with_descendants(roots, processes) if process.pid not in mine)
 
 
-def jobs_of(conf: Path) -> tuple[Process, ...]:
-    """The slurmstepds under one slurmd, known by its slurm.conf, with all the processes of their jobs."""
+def jobs_of(conf: Path, spool: Path) -> tuple[Process, ...]:
+    """The slurmstepds under one slurmd, with all the processes of their jobs.
+
+    `conf` is that slurmd's slurm.conf, `spool` its SlurmdSpoolDir.
+    """
     processes = table()
-    roots = [
-        p for p in processes.values() if p.name == "slurmstepd" and environ_of(p.pid).get("SLURM_CONF") == str(conf)
-    ]
-    return tuple(_with_descendants(roots, processes))
+    return tuple(_with_descendants(_steps(processes, conf=str(conf), sockets=f"{spool}/"), processes))
 
 
-def _belongs(process: Process, folder: Path, bound: frozenset[str]) -> bool:
-    environ = environ_of(process.pid)
-    if environ.get(MARK, "").startswith(f"{folder}:"):
-        return True
-    of_lab = environ.get("SLURM_CONF", "").startswith(f"{folder}/")
-    if process.name.startswith("slurmstepd"):
-        # Its title may have overwritten its environment; then its socket in slurmd's spool folder tells.
-        return of_lab or _holds_socket(process.pid, bound)
-    # A task that detached itself from its slurmstepd. A user's own shell has no SLURM_TASK_PID.
-    return of_lab and "SLURM_TASK_PID" in environ
+def _steps(processes: Mapping[int, Process], *, conf: str, sockets: str) -> list[Process]:
+    """slurmstepds, and tasks that detached themselves from theirs, by the beginnings of two paths.
+
+    A slurmstepd shows its slurm.conf, or another one's copy of it, or nothing (its title may have overwritten its
+    environment), but it listens on a socket in its slurmd's spool folder. A user's own shell has no SLURM_TASK_PID.
+    """
+    bound = _bound_sockets(sockets)
+    found = []
+    for process in processes.values():
+        environ = environ_of(process.pid)
+        of_conf = environ.get("SLURM_CONF", "").startswith(conf)
+        is_step = process.name.startswith("slurmstepd")
+        if (of_conf and (is_step or "SLURM_TASK_PID" in environ)) or (is_step and _holds_socket(process.pid, bound)):
+            found.append(process)
+    return found
 
 
-def _bound_sockets(folder: Path) -> frozenset[str]:
+def _bound_sockets(path: str) -> frozenset[str]:
     lines = (_PROC / "net" / "unix").read_text(errors="replace").splitlines()
     rows = (line.split(maxsplit=7) for line in lines)
-    return frozenset(f"socket:[{row[6]}]" for row in rows if len(row) == 8 and row[7].startswith(f"{folder}/"))
+    return frozenset(f"socket:[{row[6]}]" for row in rows if len(row) == 8 and row[7].startswith(path))
 
 
 def _holds_socket(pid: int, bound: frozenset[str]) -> bool:

@@ -4,8 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_plugin.lab.site import CPUS_PER_NODE, MEMORY_MIB_PER_NODE, Lab
+from slurm_plugin.slurm import render as pool_lines
+from slurm_plugin.slurm.site import HookPaths, NodeLine, SlurmSide
 
 DEFAULT_MEMORY_PER_CPU_MIB = 1_000
+PARTITION = "gpu"
+WAIT_PARTITION = "vgpu-wait"
+_HOOK_SETTINGS = ("Prolog", "Epilog", "TaskProlog")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +38,7 @@ def slurm_files(lab: Lab) -> tuple[File, ...]:
 
 def common_conf(lab: Lab) -> str:
     """All of slurm.conf but the hooks."""
-    settings = {
+    settings: dict[str, object] = {
         "ClusterName": lab.name,
         "SlurmctldHost": f"{lab.hostname}(127.0.0.1)",
         "SlurmctldPort": lab.ports.slurmctld,
@@ -64,9 +69,10 @@ def common_conf(lab: Lab) -> str:
         "KillWait": 2,
         "SlurmdTimeout": 60,
         "SchedulerParameters": "sched_interval=2,bf_interval=2,batch_sched_delay=0",
-    } | _accounting(lab)
+    }
+    settings |= _accounting(lab) | _pool_settings(lab)
     lines = [f"{key}={value}" for key, value in settings.items()]
-    return "\n".join([*lines, *_pool_lines(lab), *_node_lines(lab), *lab.spec.slurm_lines]) + "\n"
+    return "\n".join([*lines, *_node_lines(lab), *lab.spec.slurm_lines]) + "\n"
 
 
 def _accounting(lab: Lab) -> dict[str, object]:
@@ -81,25 +87,47 @@ def _accounting(lab: Lab) -> dict[str, object]:
     }
 
 
-def _pool_lines(lab: Lab) -> list[str]:
-    return []
+def slurm_side(lab: Lab, node: str) -> SlurmSide:
+    """What the pool needs of this lab's Slurm, with the hooks of this node."""
+    size = f"CPUs={CPUS_PER_NODE} RealMemory={MEMORY_MIB_PER_NODE}"
+    lines = [
+        NodeLine(
+            hosts=(name,),
+            gpus=lab.spec.gpus,
+            attributes=f"NodeHostname={lab.hostname} NodeAddr=127.0.0.1 Port={port} {size}",
+        )
+        for name, port in zip(lab.nodes, lab.ports.slurmd, strict=True)
+    ]
+    return SlurmSide(
+        partitions=(PARTITION,),
+        wait_partition=WAIT_PARTITION,
+        nodes=tuple(lines),
+        paths=HookPaths(programs=str(lab.hooks(node)), lua=str(lab.etc), slurm_etc=str(lab.etc)),
+        accounting=lab.spec.accounting,
+    )
+
+
+def _pool_settings(lab: Lab) -> dict[str, object]:
+    settings = pool_lines.settings(slurm_side(lab, lab.nodes[0])) if lab.spec.pool else {}
+    return {name: value for name, value in settings.items() if name not in _HOOK_SETTINGS}
 
 
 def _hook_lines(lab: Lab, node: str) -> str:
-    return ""
+    settings = pool_lines.settings(slurm_side(lab, node)) if lab.spec.pool else {}
+    return "".join(f"{name}={settings[name]}\n" for name in _HOOK_SETTINGS if name in settings)
 
 
 def _node_lines(lab: Lab) -> list[str]:
-    size = f"CPUs={CPUS_PER_NODE} RealMemory={MEMORY_MIB_PER_NODE}"
-    lines = [
-        f"NodeName={node} NodeHostname={lab.hostname} NodeAddr=127.0.0.1 Port={port} {size}"
-        for node, port in zip(lab.nodes, lab.ports.slurmd, strict=True)
-    ]
-    return [*lines, f"PartitionName=gpu Nodes={','.join(lab.nodes)} Default=YES State=UP MaxTime=INFINITE"]
+    side = slurm_side(lab, lab.nodes[0])
+    partition = f"PartitionName={PARTITION} Nodes={side.hosts} Default=YES State=UP MaxTime=INFINITE"
+    if not lab.spec.pool:
+        return [*(f"NodeName={line.hosts[0]} {line.attributes}" for line in side.nodes), partition]
+    nodes = [pool_lines.node_line(side, line) for line in side.nodes]
+    return [*nodes, partition, pool_lines.wait_partition_line(side)]
 
 
 def _gres_conf(lab: Lab) -> str:
-    return ""
+    return pool_lines.gres_conf(slurm_side(lab, lab.nodes[0])) if lab.spec.pool else ""
 
 
 def _cgroup_conf(lab: Lab) -> str:

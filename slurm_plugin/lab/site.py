@@ -94,6 +94,9 @@ class Lab:
         """A node's own: all slurmds of a lab share a machine, and hook paths are all that differs between them."""
         return self.etc / node / "slurm.conf"
 
+    def spool(self, node: str) -> Path:
+        return self.state / "slurmd" / node
+
     @property
     def pool_config(self) -> Path:
         return self.etc / "pool.yaml"
