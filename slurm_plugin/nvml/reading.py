@@ -71,7 +71,7 @@ def _profile(device: Any, info: Any) -> GpuProfile:
     pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, info.id, room, byref(count))
     places = room[: count.value]
     return GpuProfile(
-        name=info.name.decode().removeprefix(_PREFIX),
+        name=_text(info.name).removeprefix(_PREFIX),
         gi_profile_id=info.id,
         compute_slices=info.sliceCount,
         memory_mib=info.memorySizeMB,
@@ -79,6 +79,10 @@ def _profile(device: Any, info: Any) -> GpuProfile:
         size=places[0].size,
         engines=(info.copyEngineCount, info.decoderCount, info.encoderCount, info.jpegCount, info.ofaCount),
     )
+
+
+def _text(field: str | bytes) -> str:
+    return field.decode() if isinstance(field, bytes) else field  # pynvml's releases differ
 
 
 def _instances(device: Any, profiles: tuple[GpuProfile, ...], minor: int, caps: CapMinors) -> tuple[Instance, ...]:
@@ -95,7 +99,7 @@ def _gpu_instances(device: Any, profile_id: int) -> list[Any]:
     room = (pynvml.c_nvmlGpuInstance_t * MOST_INSTANCES)()
     count = c_uint(MOST_INSTANCES)
     pynvml.nvmlDeviceGetGpuInstances(device, profile_id, room, byref(count))
-    return [pynvml.c_nvmlGpuInstance_t.from_buffer_copy(room[nth]) for nth in range(count.value)]
+    return list(room[: count.value])
 
 
 def _instance(
