@@ -1,0 +1,129 @@
+"""The Slurm adapter on live daemons: the scene of the contract suite, and the calls that change something.
+
+VGPU_RECORD=1 writes what the daemons of this release print into tests/contract/slurm/recorded.
+"""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.errors import SlurmError, SlurmUnavailable
+from slurm_plugin.slurm.commands import SlurmCommands
+from slurm_plugin.slurm.process import Runner, Site
+from tests.contract.slurm import scene
+from tests.contract.slurm.records import FOLDER, Recorder
+from tests.e2e.bare_slurm import BareSlurm, bare_slurm, wait
+
+pytestmark = pytest.mark.slurm
+
+ACCEPT_ALL = {
+    "job_submit.lua": (
+        "function slurm_job_submit() return slurm.SUCCESS end\nfunction slurm_job_modify() return slurm.SUCCESS end\n"
+    ),
+    "cli_filter.lua": (
+        "function slurm_cli_setup_defaults() return slurm.SUCCESS end\n"
+        "function slurm_cli_pre_submit() return slurm.SUCCESS end\n"
+        "function slurm_cli_post_submit() return slurm.SUCCESS end\n"
+    ),
+}
+CHANGE_WAIT_S = 15.0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareSlurm]:
+    version = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
+    # Before 23.11 slurmd neither knows the word nor looks for cgroups here; after, it does not start without it.
+    cgroup = {} if version < "23.11" else {"cgroup.conf": "CgroupPlugin=disabled\n"}
+    with bare_slurm(ACCEPT_ALL | cgroup) as slurm:
+        scene.play(slurm.run, tmp_path_factory.mktemp("scene"))
+        asyncio.run(scene.until_ready(adapter(slurm)))
+        yield slurm
+        slurm.run("scancel", "--user=root")
+        wait(lambda: not slurm.run("squeue", "-h", "-a").stdout, "an empty queue")
+
+
+def adapter(slurm: BareSlurm) -> SlurmCommands:
+    return SlurmCommands(Site(conf=slurm.conf))
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(CHANGE_WAIT_S):
+        while not await condition():  # noqa: ASYNC110 - slurmctld has no event for it
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("check", scene.CHECKS, ids=lambda check: check.__name__)
+async def test_scene(site: BareSlurm, check: Callable[[SlurmCommands], Awaitable[None]]) -> None:
+    await check(adapter(site))
+
+
+async def test_recording(site: BareSlurm) -> None:
+    recorder = Recorder(Runner(Site(conf=site.conf)))
+    for check in scene.CHECKS:
+        await check(SlurmCommands(runner=recorder))
+    assert len(recorder.answers) >= len(scene.CHECKS) - 2
+    if os.environ.get("VGPU_RECORD"):
+        version = site.run("scontrol", "--version").stdout.split()[1]
+        recorder.save(FOLDER / f"{version}.txt")
+
+
+async def test_set_gres_takes_effect_at_once_on_all_named_nodes(site: BareSlurm) -> None:
+    slurm = adapter(site)
+    changed = scene.PUBLISHED.replace("m20:2,vgpu:pad:994", "m20:3,vgpu:pad:993")
+    await slurm.set_gres(["n1", "n2"], changed)
+    assert [sum(i.count for i in node.gres if i.type == "m20") for node in await slurm.nodes()] == [3, 3]
+    await slurm.set_gres(["n1", "n2"], scene.PUBLISHED)
+    with pytest.raises(SlurmError):
+        await slurm.set_gres(["n1", "n9"], changed)
+
+
+async def test_cancel_and_requeue_hit_one_element_of_an_array_only(site: BareSlurm) -> None:
+    """The element that starts last has the array's own id: `scancel ID` would take its siblings too."""
+    slurm = adapter(site)
+    script = site.folder / "last.sh"
+    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    array = int(
+        site.run("sbatch", "--parsable", "-p", "plain", "-w", "n1", "-a", "0-1", "-o", "/dev/null", str(script)).stdout
+    )
+
+    async def runs() -> dict[int, str]:
+        listed = site.run("squeue", "-h", "-r", "-j", str(array), "-O", "JobID:20,State:20").stdout.splitlines()
+        return {int(line.split()[0]): line.split()[1] for line in listed}
+
+    await until(lambda: _equals(runs, {"RUNNING"}, 2))
+    assert array in await runs()
+    await slurm.requeue(array)
+    await until(lambda: _equals(runs, {"RUNNING", "PENDING"}, 2))
+    pending = await slurm.run_of(array)
+    assert pending is not None
+    assert pending.key.started_at == 0
+    await slurm.cancel(array, "the test is over")
+    await until(lambda: _equals(runs, {"RUNNING"}, 1))
+    (sibling,) = await runs()
+    assert sibling != array
+    await slurm.cancel(sibling, "the test is over")
+    await until(lambda: _equals(runs, set(), 0))
+    await slurm.cancel(99, "a job that is not there is not an error")
+
+
+async def _equals(runs: Callable[[], Awaitable[dict[int, str]]], states: set[str], count: int) -> bool:
+    found = await runs()
+    return len(found) == count and set(found.values()) <= states and bool(states) == bool(found)
+
+
+async def test_refusals_and_silence_are_told_apart(site: BareSlurm, tmp_path: Path) -> None:
+    slurm = adapter(site)
+    with pytest.raises(SlurmError) as refused:
+        await slurm.requeue(99)
+    assert not isinstance(refused.value, SlurmUnavailable)
+    nowhere = tmp_path / "slurm.conf"
+    text = site.conf.read_text().splitlines()
+    nowhere.write_text(
+        "\n".join(["SlurmctldPort=9", "MessageTimeout=2", *(line for line in text if "SlurmctldPort" not in line)])
+    )
+    with pytest.raises(SlurmUnavailable):
+        await SlurmCommands(Site(conf=nowhere)).nodes()
