@@ -9,11 +9,13 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from slurm_plugin.errors import LabError
-from slurm_plugin.lab import control, launch, processes
+from slurm_plugin.lab import control, launch, processes, simgpu
+from slurm_plugin.lab.build import build
+from slurm_plugin.lab.command import run_command
 from slurm_plugin.lab.daemons import daemons_of, simulated_gpus
 from slurm_plugin.lab.keeper import KeeperStatus
 from slurm_plugin.lab.site import FILE_NAME, Lab, LabSpec, from_text
@@ -52,7 +54,7 @@ def up(spec: LabSpec, base: Path = DEFAULT_BASE, say: Callable[[str], None] = _q
     folder.chmod(0o755)
     try:
         say(f"making lab {spec.name} in {folder}")
-        launch.build(lab)
+        build(lab)
         launch.start(lab)
         launch.wait_ready(lab, say)
     except BaseException:
@@ -141,6 +143,60 @@ def start(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
     control.ask(lab, "start", daemon=_daemon(lab, daemon))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What one NVML function shall do wrong, `times` times; see slurm_plugin.lab.simgpu.inject."""
+
+    call: str
+    code: int = 0  # nvmlReturn_t to answer; 0: as it would
+    times: int = 1
+    gpu: int = -1  # NVML index; -1: any
+    delay_ms: int = 0
+    crash: str = ""  # "before", "inside" or "after": where the calling process is killed
+
+
+def fault(name: str, node: str, fault: Fault, base: Path = DEFAULT_BASE) -> None:
+    lab = load(name, base)
+    simgpu.inject(_state(lab, node), **asdict(fault))
+
+
+def stick(name: str, node: str, slice_uuid: str, base: Path = DEFAULT_BASE) -> None:
+    """Let a slice refuse to be destroyed, with nothing to be seen that holds it."""
+    simgpu.stick(_state(load(name, base), node), slice_uuid)
+
+
+def lose(name: str, node: str, gpu: int, base: Path = DEFAULT_BASE) -> None:
+    """Let a GPU fall off the bus."""
+    simgpu.lose(_state(load(name, base), node), gpu)
+
+
+def clear_faults(name: str, node: str, base: Path = DEFAULT_BASE) -> None:
+    simgpu.clear(_state(load(name, base), node))
+
+
+def reboot(name: str, node: str, base: Path = DEFAULT_BASE) -> None:
+    """Cut a node's power and switch it on again: jobs die at once, and no GPU instance is left.
+
+    slurmd starts as after a boot (`-b`), so Slurm takes the jobs that ran there for lost.
+    """
+    lab = load(name, base)
+    daemons = [f"slurmd:{_node(lab, node)}", *([f"agent:{node}"] if lab.spec.pool else [])]
+    for daemon in daemons:
+        control.ask(lab, "halt", daemon=daemon)
+    processes.kill(processes.jobs_of(lab.node_slurm_conf(node), lab.spool(node)))
+    if lab.spec.pool:
+        simgpu.reboot(lab.sim_state(node))
+    for daemon in reversed(daemons):
+        control.ask(lab, "start", daemon=daemon, extra=["-b"] if daemon.startswith("slurmd:") else [])
+
+
+def _state(lab: Lab, node: str) -> Path:
+    path = lab.sim_state(_node(lab, node))
+    if not lab.spec.pool:
+        raise LabError(f"lab {lab.name} has no GPUs")
+    return path
+
+
 def _daemon(lab: Lab, name: str) -> str:
     names = [daemon.name for daemon in daemons_of(lab, sys.executable)]
     if name not in names:
@@ -162,10 +218,10 @@ def _cancel_jobs(lab: Lab) -> None:
     """Let Slurm end the jobs as long as it can: its prolog and epilog then run as they should."""
     control.ask(lab, "status")
     env = launch.slurm_environment(lab)
-    if not launch.run(["squeue", "--noheader", "--format=%i"], env).strip():
+    if not run_command(["squeue", "--noheader", "--format=%i"], env).strip():
         return
-    launch.run(["scancel", "--state=PENDING,RUNNING,SUSPENDED"], env)
-    processes.wait_until(lambda: not launch.run(["squeue", "-h", "-o", "%i"], env).strip(), limit_s=CANCEL_LIMIT_S)
+    run_command(["scancel", "--state=PENDING,RUNNING,SUSPENDED"], env)
+    processes.wait_until(lambda: not run_command(["squeue", "-h", "-o", "%i"], env).strip(), limit_s=CANCEL_LIMIT_S)
 
 
 def _end_processes(folder: Path) -> None:

@@ -59,14 +59,14 @@ class Keeper:
         self._wanted = True
         self._changed.set()
 
-    async def stop(self) -> None:
-        """End it and let it stay down. Bounds: STOP_GRACE_S, then SIGKILL."""
+    async def stop(self, first: signal.Signals = signal.SIGTERM) -> None:
+        """End it and let it stay down. Bounds: STOP_GRACE_S after the `first` signal, then SIGKILL."""
         self._wanted = False
         self._changed.set()
         process = self._process
         if process is None:
             return
-        self.signal(signal.SIGTERM)
+        self.signal(first)
         try:
             async with asyncio.timeout(STOP_GRACE_S):
                 await process.wait()

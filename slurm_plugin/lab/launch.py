@@ -1,8 +1,7 @@
-"""Making a lab's folder, starting its supervisor, and waiting until it serves."""
+"""Describing a lab that can start here, starting its supervisor, and waiting until it serves."""
 
 import os
 import re
-import secrets
 import shutil
 import socket
 import subprocess
@@ -10,17 +9,21 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from slurm_plugin.errors import LabError
-from slurm_plugin.lab import control
+from slurm_plugin import catalogue
+from slurm_plugin.errors import ConfigError, LabError
+from slurm_plugin.lab import control, simgpu
+from slurm_plugin.lab.command import COMMAND_LIMIT_S, run_command
 from slurm_plugin.lab.daemons import daemons_of
 from slurm_plugin.lab.network import free_ports
+from slurm_plugin.lab.pool_files import start_layout
 from slurm_plugin.lab.processes import MARK, wait_until
-from slurm_plugin.lab.render import File, slurm_files
-from slurm_plugin.lab.site import Lab, LabSpec, Ports, check_spec, to_text
+from slurm_plugin.lab.site import Lab, LabSpec, Ports, check_spec
+from slurm_plugin.mig.products import product_named
 
-COMMAND_LIMIT_S = 30.0
 READY_LIMIT_S = 60.0
 MAX_RESTARTS = 3  # of one daemon while the lab comes up: more, and it will not
+USABLE_STATES = ("idle", "mixed", "allocated", "completing")
+PAD = "pad"
 LOG_LINES = 8  # of each log that an error quotes
 
 
@@ -49,56 +52,11 @@ def _check_machine(spec: LabSpec) -> None:
 
 
 def _slurm_version() -> tuple[int, int]:
-    text = run(["slurmctld", "-V"])
+    text = run_command(["slurmctld", "-V"])
     match = re.search(r"(\d+)\.(\d+)", text)
     if match is None:
         raise LabError(f"can't read Slurm's version from '{text.strip()[:80]}'")
     return int(match[1]), int(match[2])
-
-
-def run(argv: list[str], env: dict[str, str] | None = None) -> str:
-    """stdout of a command. Raises LabError with the last line it said when it fails. Bounds: COMMAND_LIMIT_S."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=COMMAND_LIMIT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LabError(f"{argv[0]}: {error}") from error
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["no word why"]
-        raise LabError(f"{argv[0]} failed ({done.returncode}): {said[-1][:300]}")
-    return done.stdout
-
-
-def build(lab: Lab) -> None:
-    """Make the folder and all that is in it. Crash: a folder without a lab.json; `down` removes it."""
-    folders = [lab.etc, lab.log, lab.run, lab.state]
-    folders += [lab.state / "slurmctld", lab.state / "slurmd"]
-    folders += [folder for node in lab.nodes for folder in (lab.etc / node, lab.spool(node))]
-    for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o755)
-    write(File(path=lab.munge_key, text=secrets.token_hex(64), mode=0o400))
-    for file in slurm_files(lab):
-        write(file)
-    for node in lab.nodes:
-        for name in ("gres.conf", "cgroup.conf"):
-            (lab.etc / node / name).symlink_to(lab.etc / name)
-    if lab.spec.accounting:
-        _make_database(lab)
-    write(File(path=lab.file, text=to_text(lab)))
-
-
-def write(file: File) -> None:
-    fd = os.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file.mode)
-    with os.fdopen(fd, "w") as out:
-        os.fchmod(out.fileno(), file.mode)  # whatever the umask
-        out.write(file.text)
-
-
-def _make_database(lab: Lab) -> None:
-    lab.database.mkdir()
-    shutil.chown(lab.database, "mysql", "mysql")
-    argv = ["mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={lab.database}"]
-    run([*argv, "--auth-root-authentication-method=socket", "--skip-test-db"])
 
 
 def start(lab: Lab) -> None:
@@ -121,12 +79,15 @@ def start(lab: Lab) -> None:
 
 
 def wait_ready(lab: Lab, say: Callable[[str], None]) -> None:
-    """Wait until every node is idle. Bounds: READY_LIMIT_S. Raises LabError, quoting the daemon that fails."""
+    """Wait until jobs can run and every slice is there.
+
+    Bounds: READY_LIMIT_S. Raises LabError, quoting the daemon that fails.
+    """
     missing = ["the supervisor has not started"]
 
     def ready() -> bool:
         _fail_on_crash_loop(lab)
-        missing[0] = lacks(lab)
+        missing[0] = lacks(lab) or cut_so_far(lab)
         return not missing[0]
 
     if not wait_until(ready, limit_s=READY_LIMIT_S):
@@ -145,17 +106,45 @@ def _fail_on_crash_loop(lab: Lab) -> None:
 
 
 def lacks(lab: Lab) -> str:
-    """What still has to happen before the lab can be used; empty when nothing."""
+    """What still has to happen before the lab can be used; empty when nothing. Raises LabError without a supervisor."""
     down = [status.daemon for status in control.status(lab)[1] if status.wanted and not status.pid]
     if down:
         return f"{', '.join(down)} not running"
     try:
-        text = run(["sinfo", "--noheader", "--Node", "--format=%N %T"], slurm_environment(lab))
-    except LabError as error:
+        return _slurm_lacks(lab)
+    except LabError as error:  # slurmctld does not answer yet
         return str(error)
-    states = dict(line.split() for line in text.splitlines())
-    idle = [node for node in lab.nodes if states.get(node) == "idle"]
-    return "" if len(idle) == len(lab.nodes) else f"only {len(idle)} of {len(lab.nodes)} nodes idle"
+
+
+def _slurm_lacks(lab: Lab) -> str:
+    rows = run_command(["sinfo", "--noheader", "--Node", "--format=%N %T"], slurm_environment(lab)).splitlines()
+    states = dict(row.split() for row in rows)
+    away = [node for node in lab.nodes if states.get(node) not in USABLE_STATES]
+    if away:
+        return f"nodes not usable: {', '.join(f'{node} is {states.get(node)}' for node in away)}"
+    return _pool_lacks(lab) if lab.spec.pool else ""
+
+
+def _pool_lacks(lab: Lab) -> str:
+    try:
+        known = catalogue.parse(lab.catalogue.read_text()).nodes
+    except (OSError, ConfigError) as error:
+        return f"no catalogue: {error}"
+    if set(lab.nodes) - known.keys():
+        return f"the catalogue lacks {', '.join(sorted(set(lab.nodes) - known.keys()))}"
+    rows = run_command(["scontrol", "--oneliner", "show", "node"], slurm_environment(lab)).splitlines()
+    unpublished = [row.split()[0] for row in rows if " Gres=vgpu:" not in row or f"vgpu:{PAD}:" not in row]
+    return f"no slice is offered on {', '.join(unpublished)}" if unpublished else ""
+
+
+def cut_so_far(lab: Lab) -> str:
+    """What of the layout in the lab's first pool.yaml has not been cut yet; empty when all is."""
+    for node in lab.nodes if lab.spec.pool else ():
+        wanted = sum(start_layout(product_named(lab.product_of(node))).values()) * lab.spec.gpus
+        made = len(simgpu.snapshot(lab.sim_state(node)).slices())
+        if made < wanted:
+            return f"{node} has {made} of {wanted} slices"
+    return ""
 
 
 def slurm_environment(lab: Lab) -> dict[str, str]:

@@ -52,7 +52,7 @@ def pool_yaml(lab: Lab) -> str:
     lines += [
         "controller:",
         f"  listen: 127.0.0.1:{lab.ports.controller}",
-        f"  state_dir: {lab.catalogue.parent}",
+        f"  state_dir: {lab.state / 'controller'}",
         f"  catalogue: {lab.catalogue}",
         f"  slurm_conf: {lab.slurm_conf}",
         f"  munge_socket: {lab.munge_socket}",

@@ -106,7 +106,7 @@ class Lab:
 
     @property
     def catalogue(self) -> Path:
-        return self.state / "controller" / "catalogue"
+        return self.etc / "catalogue"
 
     @property
     def munge_key(self) -> Path:

@@ -81,6 +81,7 @@ class Supervisor:
             "start": self._start,
             "stop": self._stop,
             "kill": self._kill,
+            "halt": self._halt,
         }
         request = json.loads(line)
         try:
@@ -99,6 +100,11 @@ class Supervisor:
 
     async def _stop(self, request: dict[str, object]) -> dict[str, object]:
         await self._keepers[str(request["daemon"])].stop()
+        return {}
+
+    async def _halt(self, request: dict[str, object]) -> dict[str, object]:
+        """As a power cut: SIGKILL, and it stays down."""
+        await self._keepers[str(request["daemon"])].stop(signal.SIGKILL)
         return {}
 
     async def _kill(self, request: dict[str, object]) -> dict[str, object]:
