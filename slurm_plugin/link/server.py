@@ -44,11 +44,12 @@ class PoolHandler(Protocol):
     async def session(self, caller: Caller, received: AsyncIterator[pool_pb2.FromAgent], send: Send) -> None:
         """One agent, until it goes: `received` then ends. The session ends when this returns."""
 
-    async def status(self, caller: Caller, request: pool_pb2.StatusRequest) -> pool_pb2.PoolStatus: ...
+    async def status(self) -> pool_pb2.PoolStatus: ...
 
-    async def plan(self, caller: Caller, request: pool_pb2.PlanRequest) -> pool_pb2.PlanReply: ...
+    async def plan(self, pool_yaml: str) -> pool_pb2.PlanReply:
+        """`pool_yaml` empty: the running one."""
 
-    async def apply(self, caller: Caller, request: pool_pb2.ApplyRequest) -> pool_pb2.ApplyReply: ...
+    async def apply(self, caller: Caller) -> pool_pb2.ApplyReply: ...
 
 
 class Gate:
@@ -89,20 +90,21 @@ class _Servicer(pool_pb2_grpc.PoolServicer):
 
         await _answered(context, work())
 
-    async def Status(self, request: pool_pb2.StatusRequest, context: Any) -> pool_pb2.PoolStatus:
-        return await self._unary(context, self._handler.status, request, trusted_only=False)
+    async def Status(self, request: pool_pb2.StatusRequest, context: Any) -> pool_pb2.PoolStatus:  # noqa: ARG002
+        return await self._unary(context, lambda caller: self._handler.status(), trusted_only=False)  # noqa: ARG005
 
     async def Plan(self, request: pool_pb2.PlanRequest, context: Any) -> pool_pb2.PlanReply:
-        return await self._unary(context, self._handler.plan, request, trusted_only=False)
+        plan = self._handler.plan
+        return await self._unary(context, lambda caller: plan(request.pool_yaml), trusted_only=False)  # noqa: ARG005
 
-    async def Apply(self, request: pool_pb2.ApplyRequest, context: Any) -> pool_pb2.ApplyReply:
-        return await self._unary(context, self._handler.apply, request, trusted_only=True)
+    async def Apply(self, request: pool_pb2.ApplyRequest, context: Any) -> pool_pb2.ApplyReply:  # noqa: ARG002
+        return await self._unary(context, self._handler.apply, trusted_only=True)
 
     async def _unary(
-        self, context: Any, handle: Callable[..., Awaitable[_Reply]], request: Any, *, trusted_only: bool
+        self, context: Any, handle: Callable[[Caller], Awaitable[_Reply]], *, trusted_only: bool
     ) -> _Reply:
         async def work() -> _Reply:
-            return await handle(await self._gate.admit(context, trusted_only=trusted_only), request)
+            return await handle(await self._gate.admit(context, trusted_only=trusted_only))
 
         return await _answered(context, work())
 

@@ -44,14 +44,13 @@ class Echo:
         finally:
             self.gone.set()
 
-    async def status(self, caller: Caller, request: pb.StatusRequest) -> pb.PoolStatus:
-        self.callers.append(caller)
+    async def status(self) -> pb.PoolStatus:
         return pb.PoolStatus(pool="hpc")
 
-    async def plan(self, caller: Caller, request: pb.PlanRequest) -> pb.PlanReply:
+    async def plan(self, pool_yaml: str) -> pb.PlanReply:
         raise ConfigError("pool.yaml:3: no such thing", hint="did you mean this one?")
 
-    async def apply(self, caller: Caller, request: pb.ApplyRequest) -> pb.ApplyReply:
+    async def apply(self, caller: Caller) -> pb.ApplyReply:
         return pb.ApplyReply()
 
 
@@ -90,7 +89,7 @@ async def test_a_user_may_ask_for_status_but_not_apply_or_be_an_agent(socket: Pa
     async with running(socket, handler) as address:
         out = await asyncio.to_thread(as_nobody, address, socket)
     assert out == "hpc\napply: uid 65534 may not make this call\nsession: uid 65534 may not make this call\n"
-    assert [caller.uid for caller in handler.callers] == [65534]
+    assert handler.callers == []
 
 
 async def test_server_that_munge_does_not_know_as_root_is_not_believed(socket: Path) -> None:

@@ -1,0 +1,102 @@
+"""Slurm's books as the controller keeps them: jobs and nodes as last read, and the counts it writes."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from slurm_plugin.controller import counts
+from slurm_plugin.errors import SlurmError, SlurmUnavailable
+from slurm_plugin.pool import GresNames
+from slurm_plugin.ports import GresItem, QueuedJob, Slurm, SlurmNode
+from slurm_plugin.slurm.gres import format_gres
+
+log = logging.getLogger(__name__)
+
+POLL_S = 2.0  # how often all nodes are read
+POLL_SHARE = 10  # ... but it takes at most one part in so many of our time
+REPAIRS = 3  # rounds of publish and verify at once
+
+Gres = Mapping[str, tuple[GresItem, ...]]  # node -> whole Gres
+
+
+class Books:
+    """Every call may raise SlurmError or SlurmUnavailable; what was read before then stays."""
+
+    def __init__(self, slurm: Slurm, names: GresNames) -> None:
+        self._slurm = slurm
+        self.names = names
+        self._due = 0.0  # monotonic
+        self.jobs: tuple[QueuedJob, ...] = ()
+        self.nodes: dict[str, SlurmNode] = {}
+
+    def read_all_next(self) -> None:
+        self._due = 0.0
+
+    async def read(self, changed: Iterable[str], pool: Iterable[str]) -> set[str]:
+        """Read jobs, then these nodes, or all of the pool's when it is time. Returns the nodes that were read.
+
+        Jobs first: one that starts in between is then used and not yet seen running, which counts allow for.
+        """
+        self.jobs = await self._slurm.vgpu_jobs()
+        pool = set(pool)
+        if time.monotonic() >= self._due or self.nodes.keys() != pool:
+            return await self._read_all(pool)
+        return await self._read_some(set(changed) & pool)
+
+    async def publish(self, gres: Gres, repair: Callable[[], Gres]) -> tuple[str, ...]:
+        """Publish and read back. Should a job have been started meanwhile on what was taken away, `repair` says anew.
+
+        Returns the nodes where a type is still below its use: never acceptable, so try again at once.
+        """
+        for _ in range(REPAIRS):
+            done = await self._write(gres)
+            await self._read_some(done)
+            short = tuple(name for name in sorted(done) if self._below_use(name))
+            if not short:
+                return ()
+            log.error("gres.below_use", extra={"nodes": short})
+            again = repair()
+            gres = {name: again[name] for name in short if name in again}
+        return short
+
+    def _below_use(self, name: str) -> bool:
+        node = self.nodes.get(name)
+        return node is not None and bool(counts.below_use(self.names, node.gres, node.gres_used))
+
+    async def _write(self, gres: Gres) -> set[str]:
+        """One command for all nodes that are to have the same. One refused text does not keep the others back."""
+        by_text: dict[str, list[str]] = {}
+        for name, items in gres.items():
+            by_text.setdefault(format_gres(items), []).append(name)
+        done: set[str] = set()
+        for text, names in by_text.items():
+            try:
+                await self._slurm.set_gres(names, text)
+            except SlurmUnavailable:
+                raise
+            except SlurmError as error:
+                log.error("gres.refused", extra={"nodes": names[:10], "gres": text, "error": str(error)})  # noqa: TRY400
+                continue
+            done.update(names)
+            log.info("gres.published", extra={"nodes": names[:10], "count": len(names), "gres": text})
+        return done
+
+    async def _read_some(self, names: set[str]) -> set[str]:
+        if not names:
+            return set()
+        found = await self._slurm.nodes(sorted(names))
+        self.nodes |= {node.name: node for node in found}
+        return {node.name for node in found}
+
+    async def _read_all(self, pool: set[str]) -> set[str]:
+        began = time.monotonic()
+        try:
+            found = await self._slurm.nodes(sorted(pool) if self.nodes.keys() == pool else ())
+        except SlurmUnavailable:
+            raise
+        except SlurmError:
+            self.nodes = {}  # Slurm refuses them all for one unknown name: ask for every node next time
+            raise
+        self.nodes = {node.name: node for node in found if node.name in pool}
+        self._due = began + max(POLL_S, POLL_SHARE * (time.monotonic() - began))
+        return set(self.nodes)

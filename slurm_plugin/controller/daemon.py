@@ -1,0 +1,91 @@
+"""The controller's composition root: pool.yaml, Slurm's commands, munge and the one TLS port around the engine."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import pwd
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from slurm_plugin.config import load_pool
+from slurm_plugin.controller.engine import Engine
+from slurm_plugin.errors import ConfigError
+from slurm_plugin.link.munge import Munge
+from slurm_plugin.link.server import serve
+from slurm_plugin.pool import PoolConfig
+from slurm_plugin.ports import Slurm
+from slurm_plugin.slurm.commands import SlurmCommands
+from slurm_plugin.slurm.process import Site
+from slurm_plugin.slurm.queue import Pool
+
+log = logging.getLogger(__name__)
+
+STOP_S = 1.0  # sessions are cut after so long; agents dial again
+
+
+@asynccontextmanager
+async def running(
+    config: PoolConfig, slurm: Slurm, *, reload: Callable[[], PoolConfig], on_end: Callable[[], None]
+) -> AsyncIterator[tuple[Engine, int]]:
+    """A controller that serves while the context is open: (engine, port). `on_end` is called should its loop break.
+
+    Raises LinkError when the port can't be had, ConfigError when the user it must run as does not exist.
+    """
+    operators = {0, uid_of(config.controller.user)}
+    engine = Engine(config, slurm, reload=reload, operators=operators)
+    munge = Munge(config.controller.munge_socket)
+    trusted = frozenset(operators | {os.getuid()})
+    server, port = await serve(engine, listen=config.controller.listen, munge=munge, trusted=trusted)
+    loop = asyncio.create_task(engine.run())
+
+    def broken(task: "asyncio.Task[None]") -> None:
+        if not task.cancelled():
+            log.critical("controller.broken", exc_info=task.exception())
+            on_end()
+
+    loop.add_done_callback(broken)
+    try:
+        yield engine, port
+    finally:
+        loop.cancel()
+        await server.stop(STOP_S)
+        with contextlib.suppress(asyncio.CancelledError):
+            await loop
+
+
+async def run(path: Path) -> None:
+    """The real controller, until SIGTERM or SIGINT."""
+    config = load_pool(path)
+    site = Site(conf=config.controller.slurm_conf or _environment_conf(), bin_dir=config.controller.slurm_bin)
+    slurm = SlurmCommands(site, Pool(gres=config.gres.name, wait_partition=config.wait_partition))
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    ended: list[bool] = []
+
+    def on_end() -> None:
+        ended.append(True)
+        stop.set()
+
+    async with running(config, slurm, reload=lambda: load_pool(path), on_end=on_end) as (_, port):
+        log.info("controller.started", extra={"pool": config.pool, "port": port, "mode": str(config.mode)})
+        await stop.wait()
+    log.info("controller.stopped", extra={"pool": config.pool})
+    if ended:
+        raise SystemExit(1)
+
+
+def uid_of(user: str) -> int:
+    """Raises ConfigError when this host has no such user."""
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise ConfigError(f"controller.user: there is no user '{user}' on this host") from None
+
+
+def _environment_conf() -> Path | None:
+    text = os.environ.get("SLURM_CONF", "")
+    return Path(text) if text else None

@@ -1,0 +1,78 @@
+"""What the controller keeps on disk: each node's last inventory (for its GPUs' geometry), and the catalogue.
+
+Nothing here is needed to be right: without it a controller that starts before its agents does not know what they have.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+FILE_BYTES = 1 << 20  # longest inventory file that is read
+
+
+class Keep:
+    """Crash: every file is whole, old or new."""
+
+    def __init__(self, state_dir: Path, catalogue: Path) -> None:
+        self._nodes = state_dir / "nodes"
+        self._catalogue = catalogue
+
+    def load(self, nodes: tuple[str, ...]) -> dict[str, pb.Inventory]:
+        """The last inventory of these nodes, as far as there is one that can be read; without its grants."""
+        found: dict[str, pb.Inventory] = {}
+        for node in nodes:
+            path = self._nodes / f"{node}.pb"
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    inventory = pb.Inventory.FromString(path.read_bytes()[:FILE_BYTES])
+                except (OSError, DecodeError) as error:
+                    log.warning("keep.unreadable", extra={"path": str(path), "error": str(error)})
+                    continue
+                del inventory.grants[:], inventory.waiting[:]
+                found[node] = inventory
+        return found
+
+    async def inventory(self, node: str, inventory: pb.Inventory) -> None:
+        """Raises OSError."""
+        data = inventory.SerializeToString()
+        await asyncio.to_thread(write_atomic, self._nodes / f"{node}.pb", data, 0o600)
+
+    def present_catalogue(self) -> str:
+        try:
+            return self._catalogue.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    async def catalogue(self, text: str) -> None:
+        """Readable by all: the submit module and the command line of every user read it. Raises OSError."""
+        await asyncio.to_thread(write_atomic, self._catalogue, text.encode(), 0o644)
+
+
+def write_atomic(path: Path, data: bytes, mode: int) -> None:
+    """The file is the old one or the new one, whole, whenever we die. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

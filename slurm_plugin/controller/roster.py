@@ -1,0 +1,146 @@
+"""The nodes of the pool and the agents that speak for them."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from slurm_plugin.controller import wire
+from slurm_plugin.controller.offered import Geometry, geometry
+from slurm_plugin.controller.state import Agent, NodeView
+from slurm_plugin.errors import ConfigError, LinkError, VgpuError
+from slurm_plugin.link.server import Send
+from slurm_plugin.model import Gpu
+from slurm_plugin.pool import NodeGroup, PoolConfig
+from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 30.0  # an agent that is gone may be back: so long nothing of its node changes
+FIRST_WORD_S = 10.0  # a session whose inventory does not come in time is ended
+OUTBOX = 512  # messages waiting for one agent; an agent that reads so slowly is thrown out
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """One node, and its agent's session while there is one."""
+
+    name: str
+    group: NodeGroup
+    lost_at: float
+    inventory: pb.Inventory | None = None
+    gpus: tuple[Gpu, ...] | None = None
+    view: NodeView = field(default_factory=NodeView)
+    geometry: Geometry = ()
+    outbox: "asyncio.Queue[pb.ToAgent | None] | None" = None  # None while no agent is there
+
+    def agent(self, now: float) -> Agent:
+        if self.outbox is not None:
+            return Agent.CONNECTED
+        return Agent.EXPECTED if now - self.lost_at < GRACE_S else Agent.AWAY
+
+    def take(self, inventory: pb.Inventory) -> bool:
+        """Take a new inventory. True when the GPUs themselves, not only their slices, are others than before.
+
+        Raises LinkError when it is not understood.
+        """
+        before = self.geometry
+        try:
+            self.gpus = wire.gpus_of(inventory)
+        except ValueError as error:
+            raise LinkError(f"the inventory of {self.name} is not understood: {error}") from None
+        self.inventory = inventory
+        self.look()
+        return self.geometry != before
+
+    def look(self) -> None:
+        self.geometry = geometry(self.gpus, self.group)
+        if self.inventory is not None and self.gpus is not None:
+            self.view = NodeView.of(self.gpus, wire.grants_of(self.inventory), self.group)
+
+    def say(self, message: pb.ToAgent) -> None:
+        """Queue a message for the agent; one that does not read is thrown out, and comes back with a new session."""
+        if self.outbox is None:
+            return
+        try:
+            self.outbox.put_nowait(message)
+        except asyncio.QueueFull:
+            log.warning("agent.too_slow", extra={"node": self.name, "bound": OUTBOX})
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        outbox, self.outbox = self.outbox, None
+        if outbox is not None:
+            while not outbox.empty():
+                outbox.get_nowait()
+            outbox.put_nowait(None)
+
+
+class Roster(Mapping[str, Member]):
+    """Every node of pool.yaml by name."""
+
+    def __init__(self, config: PoolConfig, known: Mapping[str, pb.Inventory], clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._members: dict[str, Member] = {}
+        self.follow(config)
+        for name, inventory in known.items():
+            with contextlib.suppress(LinkError):
+                self._members[name].take(inventory)
+
+    def __getitem__(self, name: str) -> Member:
+        return self._members[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def follow(self, config: PoolConfig) -> None:
+        """Nodes that pool.yaml no longer has leave, and their agents are told to go."""
+        groups = {host: group for group in config.groups for host in group.hosts}
+        for name in self._members.keys() - groups.keys():
+            self._members.pop(name).hang_up()
+        for name, group in groups.items():
+            member = self._members.setdefault(name, Member(name=name, group=group, lost_at=self._clock()))
+            member.group = group
+            member.look()
+
+    async def welcome(self, received: AsyncIterator[pb.FromAgent]) -> Member:
+        """Wait for an agent's first word, its inventory. Raises LinkError, ConfigError (a node that is not ours)."""
+        try:
+            first = await asyncio.wait_for(anext(received), FIRST_WORD_S)
+        except (TimeoutError, StopAsyncIteration):
+            raise LinkError("the agent sent no inventory") from None
+        name = first.inventory.node
+        if name not in self._members:
+            raise ConfigError(f"node {name[:64]!r} is not in pool.yaml", hint="add it under nodes: and `vgpu apply`")
+        member = self._members[name]
+        member.take(first.inventory)
+        member.hang_up()  # an older session of the same node: its agent died without a word
+        return member
+
+    async def serve(self, member: Member, send: Send, listen: Callable[[], "asyncio.Task[None]"]) -> None:
+        """Carry the outbox until the agent goes or is thrown out. `listen` starts the reading half."""
+        outbox: asyncio.Queue[pb.ToAgent | None] = asyncio.Queue(OUTBOX)
+        member.outbox = outbox
+        reading = listen()
+        writing = asyncio.create_task(_carry(outbox, send))
+        try:
+            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (reading, writing):
+                task.cancel()
+            ends = await asyncio.gather(reading, writing, return_exceptions=True)
+            if member.outbox is outbox:
+                member.outbox = None
+                member.lost_at = self._clock()
+        for end in ends:
+            if isinstance(end, VgpuError):
+                raise end
+
+
+async def _carry(outbox: "asyncio.Queue[pb.ToAgent | None]", send: Send) -> None:
+    while (message := await outbox.get()) is not None:
+        await send(message)
