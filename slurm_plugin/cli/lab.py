@@ -1,6 +1,7 @@
 """`vgpu lab`: a Slurm site with simulated GPUs on this machine."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -143,26 +144,101 @@ def list_labs(base: Base = DEFAULT_BASE, json: Json = False) -> None:
 @app.command("kill")
 def kill(daemon: Daemon, name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
     """SIGKILL a daemon; the supervisor starts it again."""
-    _break("kill", name, daemon, base, dry_run=dry_run)
+    from slurm_plugin.lab import commands
+
+    _break(f"kill {daemon}", name, base, lambda: commands.kill(name, daemon, base), dry_run=dry_run)
 
 
 @app.command("stop")
 def stop(daemon: Daemon, name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
     """End a daemon; it stays down until `start`."""
-    _break("stop", name, daemon, base, dry_run=dry_run)
+    from slurm_plugin.lab import commands
+
+    _break(f"stop {daemon}", name, base, lambda: commands.stop(name, daemon, base), dry_run=dry_run)
 
 
 @app.command("start")
 def start(daemon: Daemon, name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
     """Start a stopped daemon."""
-    _break("start", name, daemon, base, dry_run=dry_run)
+    from slurm_plugin.lab import commands
+
+    _break(f"start {daemon}", name, base, lambda: commands.start(name, daemon, base), dry_run=dry_run)
 
 
-def _break(verb: str, name: str, daemon: str, base: Path, *, dry_run: bool) -> None:
+@app.command("reboot")
+def reboot(node: Node, name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
+    """Cut a node's power and switch it on again: its jobs die, and no GPU instance is left."""
+    from slurm_plugin.lab import commands
+
+    _break(f"reboot {node}", name, base, lambda: commands.reboot(name, node, base), dry_run=dry_run)
+
+
+@app.command("fault")
+def fault(
+    node: Node,
+    call: Annotated[
+        str, typer.Argument(metavar="CALL", help="NVML's C name, such as nvmlDeviceCreateGpuInstanceWithPlacement.")
+    ],
+    code: Annotated[
+        int, typer.Option(envvar="VGPU_LAB_FAULT_CODE", min=0, help="The NVML error to answer; 0: none, only slow.")
+    ] = 0,
+    times: Annotated[int, typer.Option(envvar="VGPU_LAB_FAULT_TIMES", min=1, help="How many calls.")] = 1,
+    gpu: Annotated[int, typer.Option(envvar="VGPU_LAB_FAULT_GPU", min=-1, help="On which GPU; -1: any.")] = -1,
+    delay_ms: Annotated[int, typer.Option(envvar="VGPU_LAB_FAULT_DELAY_MS", min=0, help="How slow each call is.")] = 0,
+    name: Name = "hpc",
+    base: Base = DEFAULT_BASE,
+    dry_run: DryRun = False,
+) -> None:
+    """Make the next calls of one NVML function on a node fail or be slow."""
+    from slurm_plugin.lab import commands
+
+    wanted = commands.Fault(call=call, code=code, times=times, gpu=gpu, delay_ms=delay_ms)
+    _break(f"break {call} on {node}", name, base, lambda: commands.fault(name, node, wanted, base), dry_run=dry_run)
+
+
+@app.command("stick")
+def stick(
+    node: Node,
+    slice_uuid: Annotated[str, typer.Argument(metavar="MIG-UUID")],
+    name: Name = "hpc",
+    base: Base = DEFAULT_BASE,
+    dry_run: DryRun = False,
+) -> None:
+    """Let a slice refuse to be destroyed, with nothing to be seen that holds it."""
+    from slurm_plugin.lab import commands
+
+    what = f"make {slice_uuid} on {node} stuck"
+    _break(what, name, base, lambda: commands.stick(name, node, slice_uuid, base), dry_run=dry_run)
+
+
+@app.command("lose")
+def lose(
+    node: Node,
+    gpu: Annotated[int, typer.Argument(metavar="INDEX", min=0)],
+    name: Name = "hpc",
+    base: Base = DEFAULT_BASE,
+    dry_run: DryRun = False,
+) -> None:
+    """Let a GPU fall off the bus."""
+    from slurm_plugin.lab import commands
+
+    _break(f"lose GPU {gpu} of {node}", name, base, lambda: commands.lose(name, node, gpu, base), dry_run=dry_run)
+
+
+@app.command("heal")
+def heal(node: Node, name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
+    """Take back every fault of a node's GPUs."""
+    from slurm_plugin.lab import commands
+
+    _break(f"heal {node}", name, base, lambda: commands.clear_faults(name, node, base), dry_run=dry_run)
+
+
+def _break(what: str, name: str, base: Path, act: Callable[[], None], *, dry_run: bool) -> None:
+    """Do it, or only say it once the lab is known to be there."""
     from slurm_plugin.lab import commands
 
     if dry_run:
         commands.load(name, base)
-        emit([f"would {verb} {daemon} of lab {name}"])
-        return
-    {"kill": commands.kill, "stop": commands.stop, "start": commands.start}[verb](name, daemon, base)
+        emit([f"would {what} in lab {name}"])
+    else:
+        act()

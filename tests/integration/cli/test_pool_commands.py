@@ -1,0 +1,155 @@
+"""`vgpu status`, `plan` and `apply` as a user runs them: a process of its own, over the real link."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.errors import ConfigError
+from slurm_plugin.link.munge import Munge
+from slurm_plugin.link.server import serve
+from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
+from tests.integration.link.munged import munged
+from tests.unit.cli.pools import status
+
+ROOT = frozenset({0})
+VGPU = (sys.executable, "-c", "from slurm_plugin.cli.main import main; main()")
+PATIENCE_S = 60.0
+
+POOL_YAML = """version: 1
+pool: hpc
+partitions: [gpu]
+nodes:
+  - {{hosts: n1, layout: {{1g.10gb: 7}}}}
+controller:
+  listen: 0.0.0.0:{port}
+  munge_socket: {socket}
+"""
+
+
+def plan(action: str) -> pb.PlanReply:
+    return pb.PlanReply(gpus=[pb.GpuPlan(node="n1", gpu="GPU-1", index=0, action=action, why="as told")])
+
+
+@dataclass
+class Controller:
+    """Tells of one pool; a plan is done after `steps` questions."""
+
+    steps: int = 0
+    asked: list[str] = field(default_factory=list)
+
+    async def status(self, *_call: object) -> pb.PoolStatus:
+        return status()
+
+    async def plan(self, *call: object) -> pb.PlanReply:
+        text = str(getattr(call[-1], "pool_yaml", call[-1]))
+        self.asked.append(text)
+        if "wrong" in text:
+            raise ConfigError("pool.yaml:3: unknown key 'wrong'", hint="did you mean 'pool'?")
+        self.steps -= 1
+        return plan("keep" if self.steps <= 0 else "change")
+
+    async def apply(self, *_call: object) -> pb.ApplyReply:
+        self.asked.append("apply")
+        return pb.ApplyReply(plan=plan("change"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    controller: Controller
+    config: Path
+
+    async def vgpu(self, *argv: str) -> Ended:
+        env = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "VGPU_POOL_CONFIG": str(self.config)}
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*VGPU, *argv, env=env, stdout=pipe, stderr=pipe)
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+        return Ended(code=process.returncode or 0, out=out.decode(), err=err.decode())
+
+
+@pytest.fixture(scope="module")
+def socket() -> Iterator[Path]:
+    with munged() as path:
+        yield path
+
+
+@pytest.fixture
+async def site(socket: Path, tmp_path: Path) -> AsyncIterator[Site]:
+    controller = Controller()
+    server, port = await serve(controller, listen="127.0.0.1:0", munge=Munge(socket), trusted=ROOT)
+    config = tmp_path / "pool.yaml"
+    config.write_text(POOL_YAML.format(port=port, socket=socket))
+    try:
+        yield Site(controller=controller, config=config)
+    finally:
+        await server.stop(None)
+
+
+async def test_status_reaches_the_controller_that_pool_yaml_names(site: Site) -> None:
+    text, document = await asyncio.gather(site.vgpu("status"), site.vgpu("status", "--json"))
+    assert (text.code, text.err) == (0, "")
+    assert "[####][-][~].." in text.out
+    assert json.loads(document.out)["pool"] == "hpc"
+
+
+async def test_plan_sends_the_file_and_apply_dry_run_changes_nothing(site: Site, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text("version: 1  # other\n")
+    ended = [
+        await site.vgpu("plan"),
+        await site.vgpu("plan", "--policy", str(other)),
+        await site.vgpu("apply", "--dry-run"),
+    ]
+    assert [(one.code, one.err) for one in ended] == [(0, "")] * 3
+    assert site.controller.asked == [site.config.read_text(), other.read_text(), site.config.read_text()]
+    assert "as told" in ended[0].out
+
+
+async def test_a_wrong_policy_is_told_as_the_controller_tells_it(site: Site, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text("wrong: 1\n")
+    ended = await site.vgpu("plan", "--policy", str(other))
+    assert (ended.code, ended.out) == (ConfigError.exit_code, "")
+    assert ended.err == "error: pool.yaml:3: unknown key 'wrong'\nhint: did you mean 'pool'?\n"
+
+
+async def test_apply_waits_until_everything_is_done(site: Site) -> None:
+    site.controller.steps = 3
+    ended = await site.vgpu("apply", "--wait", "30")
+    assert (ended.code, ended.err) == (0, "")
+    assert site.controller.asked == ["apply", "", "", ""]
+    assert "1 keep" in ended.out
+
+
+async def test_apply_that_does_not_end_in_time_says_so(site: Site) -> None:
+    site.controller.steps = 1_000_000
+    ended = await site.vgpu("apply", "--wait", "0.1")
+    assert ended.code == 6
+    assert ended.err.startswith("error: 1 GPUs are not done after 0.1 s\n")
+
+
+async def test_without_munge_nothing_is_asked(site: Site) -> None:
+    ended = await site.vgpu("--munge-socket", "/nonexistent/socket", "status")
+    assert ended.code == 6
+    assert "error: " in ended.err
+    assert "Traceback" not in ended.err
+
+
+async def test_doctor_reports_what_it_cannot_reach(site: Site) -> None:
+    """There is no Slurm here: that is a finding, beside what the controller tells."""
+    ended = await site.vgpu("doctor", "--json")
+    report = json.loads(ended.out)
+    assert ended.code == 1
+    assert report["kind"] == "doctor"
+    assert [finding["code"] for finding in report["findings"]] == ["slurm-away"]
