@@ -1,4 +1,4 @@
-"""How a daemon's log lines look: `time level event.name fact=value ...` on stderr, which the unit hands to the journal."""
+"""How a daemon's log lines look: `time level event.name fact=value ...` on stderr, which goes to the journal."""
 
 import logging
 
@@ -9,7 +9,7 @@ class Facts(logging.Formatter):
     """The event, then what is in `extra`; values as Python writes them, so that no line can be forged by one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        facts = (f" {name}={value!r}" for name, value in vars(record).items() if name not in _PLAIN)
+        facts = (f" {name}={value!r}" for name, value in list(vars(record).items()) if name not in _PLAIN)
         first, *rest = super().format(record).split("\n", 1)
         return "\n".join([first + "".join(facts), *rest])
 

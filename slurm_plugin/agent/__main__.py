@@ -17,7 +17,7 @@ class _Facts(logging.Formatter):
     """`time level event.name fact=value ...`"""
 
     def format(self, record: logging.LogRecord) -> str:
-        facts = (f" {name}={value!r}" for name, value in vars(record).items() if name not in _PLAIN)
+        facts = (f" {name}={value!r}" for name, value in list(vars(record).items()) if name not in _PLAIN)
         first, *rest = super().format(record).split("\n", 1)
         return "\n".join([first + "".join(facts), *rest])
 
