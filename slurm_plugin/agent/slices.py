@@ -82,7 +82,7 @@ class Slices:
             finally:
                 self._book.end(step)
                 self.moved()
-        log.info("step.made", extra={"gpu": step.gpu, "destroyed": step.destroy, "created": step.create})
+        log.info("step.made", extra={"gpu": step.gpu, "gone": step.destroy, "made": step.create})
 
     async def tend(self) -> None:
         """Look for what changed without us, and switch the pool's GPUs to MIG: most forget it with each reboot."""
