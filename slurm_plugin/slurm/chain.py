@@ -51,10 +51,10 @@ def controller_unit(side: SlurmSide) -> str:
 
 def job_submit_lua(side: SlurmSide) -> str:
     """For a site that has a job_submit.lua: what goes into it. Without one, install the ready file."""
+    lua = side.paths.lua
     return f"""\
--- In your job_submit.lua, once at the top:
-package.path = "{side.paths.lua}/?.lua;" .. package.path
-local vgpu = require("vgpu")
+-- vgpu.lua lies beside your job_submit.lua, on every host that runs slurmctld. Once at the top:
+local vgpu = dofile("{lua}/vgpu.lua"); vgpu.catalogue = "{side.catalogue}"
 
 -- First in slurm_job_submit(job_desc, part_list, submit_uid):
 local rc = vgpu.submit(job_desc, part_list, submit_uid); if rc ~= slurm.SUCCESS then return rc end
@@ -62,21 +62,23 @@ local rc = vgpu.submit(job_desc, part_list, submit_uid); if rc ~= slurm.SUCCESS 
 -- First in slurm_job_modify(job_desc, job_rec, part_list, modify_uid):
 local rc = vgpu.modify(job_desc, job_rec, part_list, modify_uid); if rc ~= slurm.SUCCESS then return rc end
 
--- Slurm reads job_submit.lua anew when its time stamp is newer, and never looks at a module: touch it after an update.
--- A site with no job_submit.lua: cp {side.paths.lua}/job_submit.lua {side.paths.slurm_etc}/
+-- Slurm reads job_submit.lua anew when its time stamp is newer, and never looks at vgpu.lua: touch it after an update.
+-- A site with no job_submit.lua installs the pool's, beside vgpu.lua in {lua}.
 """
 
 
 def cli_filter_lua(side: SlurmSide) -> str:
+    """For a site that has a cli_filter.lua."""
+    lua = side.paths.lua
     return f"""\
--- In your cli_filter.lua, once at the top:
-package.path = "{side.paths.lua}/?.lua;" .. package.path
-local vgpu = require("vgpu")
+-- vgpu.lua lies beside your cli_filter.lua, on every login node; the catalogue is on a shared folder or copied there.
+-- Once at the top:
+local vgpu = dofile("{lua}/vgpu.lua"); vgpu.catalogue = "{side.catalogue}"
 
 -- First in slurm_cli_pre_submit(options, pack_offset):
-local rc = vgpu.pre_submit(options, pack_offset); if rc ~= slurm.SUCCESS then return rc end
+local rc = vgpu.cli(options); if rc ~= slurm.SUCCESS then return rc end
 
--- A site with no cli_filter.lua: cp {side.paths.lua}/cli_filter.lua {side.paths.slurm_etc}/
+-- A site with no cli_filter.lua installs the pool's, beside vgpu.lua in {lua}.
 """
 
 

@@ -14,7 +14,7 @@ class HookPaths:
     """Where the pool's files lie on the hosts that need them."""
 
     programs: str = "/usr/libexec/vgpu"  # vgpu-prolog, vgpu-epilog, vgpu-taskprolog, vgpu-bind
-    lua: str = "/usr/share/vgpu/lua"  # vgpu.lua, job_submit.lua, cli_filter.lua
+    lua: str = "/etc/slurm"  # vgpu.lua, beside job_submit.lua and cli_filter.lua
     slurm_etc: str = "/etc/slurm"
     venv: str = "/opt/vgpu"  # the Python environment of the daemons
 
@@ -50,8 +50,9 @@ class SlurmSide:
     nodes: tuple[NodeLine, ...]
     gres: GresNames = field(default_factory=GresNames)
     paths: HookPaths = field(default_factory=HookPaths)
+    catalogue: str = "/var/lib/vgpu/catalogue"  # written by the controller, read by Lua
     accounting: bool = (
-        False  # slurmdbd is there; without it slurmctld refuses to start with a GRES in AccountingStorageTRES
+        False  # slurmdbd is there; without it a GRES in AccountingStorageTRES ends slurmctld at its start
     )
 
     @property
@@ -82,5 +83,6 @@ def side_of(
         nodes=tuple(NodeLine(hosts=tuple(hosts), gpus=count) for count, hosts in sorted(lines.items())),
         gres=pool.gres,
         paths=paths or HookPaths(),
+        catalogue=str(pool.controller.catalogue),
         accounting=accounting,
     )

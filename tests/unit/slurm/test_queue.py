@@ -1,0 +1,161 @@
+from collections.abc import Sequence
+
+import pytest
+
+from slurm_plugin.errors import SlurmError
+from slurm_plugin.ports import GresItem
+from slurm_plugin.slurm import queue
+from slurm_plugin.slurm.queue import Pool
+
+POOL = Pool()
+QUEUED = {
+    **{"JobID": "7", "ArrayJobID": "7", "ArrayTaskID": "N/A", "UserID": "1000", "PriorityLong": "100"},
+    **{"State": "PENDING", "Reason": "PartitionDown", "NumNodes": "1", "NumCPUs": "4", "Partition": "gpu,vgpu-wait"},
+    **{"ReqNodes": "", "NodeList": "", "StartTime": "N/A", "tres-per-node": "gres:vgpu:m20:1,gres:vgpu_mem:2"},
+}
+
+
+def queued(**fields: str) -> Sequence[str]:
+    named = {name.replace("_", "-"): value for name, value in fields.items()}
+    return [(QUEUED | named)[name] for name in queue.QUEUE_FIELDS]
+
+
+def run(**fields: str) -> Sequence[str]:
+    base = {
+        "JobID": "7",
+        "UserID": "1000",
+        "StartTime": "1790000000",
+        "State": "RUNNING",
+        "BatchFlag": "1",
+        "Requeue": "1",
+    }
+    named = {name.replace("_", "-"): value for name, value in fields.items()}
+    return [(base | {"tres-per-node": "N/A"} | named)[name] for name in queue.RUN_FIELDS]
+
+
+@pytest.mark.parametrize(
+    ("reason", "priority", "partition", "eligible"),
+    [
+        ("None", "9", "gpu,vgpu-wait", True),
+        ("Resources", "9", "gpu,vgpu-wait", True),
+        ("Priority", "9", "gpu,vgpu-wait", True),
+        ("PartitionDown", "9", "gpu,vgpu-wait", True),
+        ("PartitionDown", "9", "gpu", False),
+        ("ReqNodeNotAvail,_UnavailableNodes:n1", "9", "gpu,vgpu-wait", True),
+        ("Dependency", "9", "gpu,vgpu-wait", False),
+        ("BeginTime", "9", "gpu,vgpu-wait", False),
+        ("JobHeldUser", "0", "gpu,vgpu-wait", False),
+        ("Resources", "0", "gpu,vgpu-wait", False),
+        ("QOSMaxJobsPerUserLimit", "9", "gpu,vgpu-wait", False),
+        ("AssocGrpGRES", "9", "gpu,vgpu-wait", False),
+        ("BadConstraints", "0", "gpu", False),
+        ("JobArrayTaskLimit", "9", "gpu,vgpu-wait", False),
+    ],
+)
+def test_who_would_start_if_there_were_slices(reason: str, priority: str, partition: str, eligible: bool) -> None:
+    (job,) = queue.queued_jobs([queued(Reason=reason, PriorityLong=priority, Partition=partition)], POOL)
+    assert job.eligible is eligible
+
+
+def test_a_running_job_is_where_it_runs_and_waits_for_nothing() -> None:
+    row = queued(
+        State="RUNNING", NodeList="n[1-2]", ReqNodes="n[1-2]", StartTime="1790000000", Reason="None", Partition="gpu"
+    )
+    (job,) = queue.queued_jobs([row], POOL)
+    assert (job.on_nodes, job.wanted_nodes, job.started_at, job.eligible) == (("n1", "n2"), (), 1790000000, False)
+
+
+def test_an_expected_start_is_no_start() -> None:
+    (job,) = queue.queued_jobs([queued(StartTime="1790000000")], POOL)
+    assert job.started_at == 0
+    (waiting,) = queue.job_runs([run(State="PENDING")])
+    assert waiting.key.started_at == 0
+    assert not queue.holds_something(waiting)
+
+
+@pytest.mark.parametrize(
+    ("text", "running", "tasks"),
+    [
+        ("N/A", 0, 1),
+        ("5", 0, 1),
+        ("0-200", 0, 201),
+        ("[0-9,20-28:2]", 0, 15),
+        ("0-200%3", 0, 3),
+        ("0-200%3", 2, 1),
+        ("0-200%3", 3, 0),
+        ("0-1%50", 0, 2),
+        ("0-3,7,9-...", 0, 6),
+    ],
+)
+def test_elements_that_may_start_now(text: str, running: int, tasks: int) -> None:
+    assert queue.array_tasks(text, running=running) == tasks
+
+
+def test_an_arrays_running_elements_count_against_its_own_limit() -> None:
+    element = queued(JobID="8", ArrayTaskID="0", State="RUNNING", NodeList="n1", StartTime="1790000000")
+    rest = queued(ArrayTaskID="1-200%1")
+    running, waiting = queue.queued_jobs([element, rest], POOL)
+    assert (running.tasks, waiting.tasks, waiting.eligible) == (1, 0, False)
+
+
+def test_only_jobs_of_the_pools_gres_count() -> None:
+    rows = [
+        queued(tres_per_node=text)
+        for text in ("N/A", "gres:gpu:2", "gres:vgpu_mem:2", "gres:vgpu:a:b:c", "gres:avgpu:1")
+    ]
+    assert queue.queued_jobs(rows, POOL) == ()
+
+
+def test_an_unreadable_request_hides_no_other_run() -> None:
+    odd, plain = queue.job_runs([run(tres_per_node="gres:x:a:b:c"), run(JobID="8", tres_per_node="gres/vgpu:m20:1")])
+    assert odd.gres == ()
+    assert plain.gres == (GresItem(name="vgpu", type="m20"),)
+
+
+@pytest.mark.parametrize(
+    ("batch", "requeue", "could"), [("1", "1", True), ("1", "0", False), ("0", "1", False), ("3", "1", True)]
+)
+def test_only_a_batch_job_can_be_requeued(batch: str, requeue: str, could: bool) -> None:
+    (one,) = queue.job_runs([run(BatchFlag=batch, Requeue=requeue)])
+    assert one.requeue is could
+
+
+def test_what_is_no_number_is_an_error_not_a_zero() -> None:
+    with pytest.raises(SlurmError, match="number"):
+        queue.job_runs([run(UserID="root")])
+    with pytest.raises(SlurmError, match="host list"):
+        queue.queued_jobs([queued(ReqNodes="n[1-")], POOL)
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        (("7", "7", "N/A", "N/A"), "7"),
+        (("7", "7", "N/A", "0"), "7"),
+        (("7", "5", "2", "N/A"), "5_2"),
+        (("7", "7", "9", "N/A"), "7_9"),
+        (("7", "7", "0-3", "N/A"), "7"),
+        (("7", "0", "N/A", "6"), "6"),
+        (("8", "7", "9", "N/A"), None),
+    ],
+)
+def test_how_one_job_is_named_so_that_no_other_goes(row: Sequence[str], name: str | None) -> None:
+    assert queue.target([row], 7) == name
+
+
+def test_steps_by_task_and_by_node() -> None:
+    rows = [
+        ("7.0", "7", "gres/vgpu:m20:1", "cpu=2,cpu:2", "2", "n1"),
+        ("7.1", "7", "(null)", "cpu=2,gres/vgpu:m20:1,cpu:2", "5", "n[1-2]"),
+        ("7.2", "7", "(null)", "cpu=2", "1", "n1"),
+        ("7.batch", "7", "(null)", "(null)", "1", "n1"),
+        ("6_1.0", "8", "gres/vgpu:m20:1", "(null)", "1", "n1"),
+    ]
+    m20 = GresItem(name="vgpu", type="m20")
+    assert queue.step_gres(rows, 7) == {
+        "7.0": (m20,),
+        "7.1": (GresItem(name="vgpu", type="m20", count=3),),
+        "7.2": (),
+        "7.batch": (),
+    }
+    assert queue.step_gres(rows, 8) == {"8.0": (m20,)}

@@ -1,0 +1,89 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.pool import NodeGroup, PoolConfig
+from slurm_plugin.slurm import chain, gres_file, render
+from slurm_plugin.slurm.checks import Live, check
+from slurm_plugin.slurm.site import NodeLine, side_of
+from tests.unit.slurm.sites import PARTITIONS, SIDE, node
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+POOL = PoolConfig(
+    pool="hpc",
+    partitions=("gpu",),
+    groups=(
+        NodeGroup(hosts=("n1", "n2"), product="h100-80gb", count=4),
+        NodeGroup(hosts=("n3",), gpus=(0, 7)),
+    ),
+)
+
+
+def test_the_sides_gpus_are_the_nodes_own_and_else_what_pool_yaml_says() -> None:
+    side = side_of(POOL, {"n2": 8}, accounting=False)
+    assert side.nodes == (
+        NodeLine(hosts=("n1",), gpus=4),
+        NodeLine(hosts=("n2", "n3"), gpus=8),
+    )
+    assert side.hosts == "n[1-3]"
+
+
+def test_the_base_is_untyped_and_other_gres_are_kept() -> None:
+    line = NodeLine(hosts=("n1", "n2"), gpus=4, attributes="CPUs=64 RealMemory=512000", other_gres="gpu:h100:4")
+    assert (
+        render.node_line(SIDE, line)
+        == "NodeName=n[1-2] CPUs=64 RealMemory=512000 Gres=gpu:h100:4,vgpu:1000,vgpu_mem:32"
+    )
+    text = render.gres_conf(SIDE)
+    assert text.splitlines()[0] == "NodeName=n[1-2] Name=vgpu Count=1000"
+    assert {(entry.has_file, entry.type) for entry in gres_file.parse(text)} == {(False, "")}
+
+
+def test_a_limit_of_the_partition_holds_while_waiting_too() -> None:
+    assert render.mirrored_limits(SIDE, PARTITIONS) == {"MaxTime": "1-00:00:00"}
+    two = replace(SIDE, partitions=("gpu", "long"))
+    differing = {**PARTITIONS, "long": {"MaxTime": "7-00:00:00", "AllowQos": "x"}}
+    assert render.mirrored_limits(two, differing) == {}
+
+
+def test_what_is_rendered_passes_the_checks() -> None:
+    """A site that pastes all of it has no finding left."""
+    lines = dict(
+        line.split("=", 1) for line in render.slurm_conf(SIDE).splitlines() if line and not line.startswith("#")
+    )
+    wait = lines.pop("PartitionName").split()
+    wait_fields = dict(pair.split("=", 1) for pair in wait[1:])
+    nodes = tuple(node(host, SIDE.node_gres(line)) for line in SIDE.nodes for host in line.hosts)
+    live = Live(
+        config=lines | {"SelectTypeParameters": "CR_CORE_MEMORY"},
+        partitions={"gpu": {"Nodes": SIDE.hosts, "State": "UP"}, wait[0]: wait_fields},
+        nodes=nodes,
+        gres_conf=render.gres_conf(SIDE),
+    )
+    assert check(SIDE, live) == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("systemd/vgpu-agent.service", chain.agent_unit(SIDE)),
+        ("systemd/vgpu-controller.service", chain.controller_unit(SIDE)),
+        ("slurm/slurm.conf", render.slurm_conf(SIDE)),
+        ("slurm/gres.conf", render.gres_conf(SIDE)),
+        ("slurm/job_submit-lines.lua", chain.job_submit_lua(SIDE)),
+        ("slurm/cli_filter-lines.lua", chain.cli_filter_lua(SIDE)),
+        ("slurm/prolog-chain.sh", chain.prologs(SIDE)),
+    ],
+)
+def test_the_examples_in_configs_are_what_is_rendered(path: str, text: str) -> None:
+    assert (CONFIGS / path).read_text() == text
+
+
+@pytest.mark.parametrize("text", [chain.job_submit_lua(SIDE), chain.cli_filter_lua(SIDE)])
+def test_the_lines_for_a_sites_own_lua_call_what_our_module_has(text: str) -> None:
+    module = (CONFIGS.parent / "slurm_plugin/hooks/lua/vgpu.lua").read_text()
+    called = re.findall(r"vgpu\.(\w+)\(", text)
+    assert called
+    assert all(re.search(rf"^function M\.{name}\(|^M\.{name} *=", module, re.MULTILINE) for name in called)
