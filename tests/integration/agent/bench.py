@@ -42,6 +42,7 @@ class Bench:
     book: Book = field(init=False)
     slices: Slices = field(init=False)
     runs: Runs = field(init=False)
+    serving: "asyncio.Task[None]" = field(init=False)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Bench"]:
@@ -53,7 +54,7 @@ class Bench:
         self.slices.moved = self.runs.stir
         await self.runs.start()
         await self.runs.agree(self.terms)
-        serving = asyncio.create_task(self.runs.serve_waiting())
+        serving = self.serving = asyncio.create_task(self.runs.serve_waiting())
         try:
             yield self
         finally:
