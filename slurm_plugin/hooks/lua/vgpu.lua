@@ -764,7 +764,7 @@ function M.decide(job, cat)
    }
 end
 
--- slurmctld ----------------------------------------------------------------------------------------------------------------
+-- slurmctld ---------------------------------------------------------------------------------------
 
 local TEXTS = {
    per_node = "tres_per_node",
@@ -853,15 +853,17 @@ local function default_partition(part_list)
    return ""
 end
 
--- Up to 23.02 srun sends its own text once more when the step starts, and Slurm reads that by itself. `gres:` tells such a
--- client, a command line without a script tells srun from sbatch and salloc.
+-- Up to 23.02 srun sends its own text once more when the step starts, and Slurm reads that by itself. `gres:` tells such
+-- a client, a command line without a script tells srun from sbatch and salloc.
 local function bad_for_old_srun(desc, decision)
    local commanded = (number_of(desc, "argc", UNSET32) or 0) > 0 and text_of(desc, "script") == ""
    if not commanded or text_of(desc, "tres_per_node"):sub(1, 5) ~= "gres:" then return nil end
    local class = ":" .. decision.class
    local tail = decision.term:sub(#M.gres + 1)
-   if tail:sub(1, #class) == class then tail = tail:sub(#class + 1) end
-   if tail == "" or tail:find("^:%d+$") then return nil end
+   local named = tail:sub(1, #class) == class
+   if named then tail = tail:sub(#class + 1) end
+   local bare = named and class:find("^:%d") -- a type that begins with a digit needs its count there
+   if (tail == "" and not bare) or tail:find("^:%d+$") then return nil end
    local form = string.format("%s%s:%d", M.gres, class, decision.count)
    local term = shown(decision.term)
    return refuse("this srun sends '%s' again when its step starts; write --gres=%s, or use sbatch", term, form)
