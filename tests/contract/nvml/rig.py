@@ -43,11 +43,11 @@ def session() -> Iterator[None]:
 
 
 def client(state: Path, code: str, *, uid: int = 0, library: Path = simgpu.LIBRARY_FOLDER, **env: str) -> str:
-    """Another process's NVML session: what it printed. `code` finds `pynvml` imported and initialised."""
+    """Another process's NVML session: what it printed. `code` finds `pynvml` imported and initialised as user `uid`."""
+    start = f"import os, ctypes, pynvml\nctypes.CDLL('libnvidia-ml.so.1')\nos.setuid({uid})\npynvml.nvmlInit()\n"
     done = subprocess.run(
-        [sys.executable, "-c", f"import pynvml\npynvml.nvmlInit()\n{code}"],
+        [sys.executable, "-c", start + code],
         env={"LD_LIBRARY_PATH": str(library), "VGPU_SIM_STATE": str(state), "PYTHONPATH": str(Path.cwd()), **env},
-        user=uid,
         capture_output=True,
         text=True,
         timeout=60,
