@@ -100,7 +100,12 @@ class _Document:
 
 
 def _first(wrong: ValidationError, document: _Document) -> ConfigError:
-    errors = sorted(wrong.errors(), key=lambda e: int(document.where(e["loc"]).rpartition(":")[2]))
+    """The first by line; an unknown key before what is missing, since it often is the same thing misspelt."""
+
+    def order(error: Any) -> tuple[bool, int]:
+        return error["type"] != "extra_forbidden", int(document.where(error["loc"]).rpartition(":")[2])
+
+    errors = sorted(wrong.errors(), key=order)
     first, path = errors[0], errors[0]["loc"]
     name = ".".join(str(part) for part in path)
     more = f"{len(errors) - 1} more mistakes follow" if len(errors) > 1 else ""

@@ -4,7 +4,6 @@ Nothing here is needed to be right: without it a controller that starts before i
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import tempfile
@@ -31,14 +30,15 @@ class Keep:
         found: dict[str, pb.Inventory] = {}
         for node in nodes:
             path = self._nodes / f"{node}.pb"
-            with contextlib.suppress(FileNotFoundError):
-                try:
-                    inventory = pb.Inventory.FromString(path.read_bytes()[:FILE_BYTES])
-                except (OSError, DecodeError) as error:
-                    log.warning("keep.unreadable", extra={"path": str(path), "error": str(error)})
-                    continue
-                del inventory.grants[:], inventory.waiting[:]
-                found[node] = inventory
+            try:
+                inventory = pb.Inventory.FromString(path.read_bytes()[:FILE_BYTES])
+            except FileNotFoundError:
+                continue
+            except (OSError, DecodeError) as error:
+                log.warning("keep.unreadable", extra={"path": str(path), "error": str(error)})
+                continue
+            del inventory.grants[:], inventory.waiting[:]
+            found[node] = inventory
         return found
 
     async def inventory(self, node: str, inventory: pb.Inventory) -> None:

@@ -218,19 +218,32 @@ class _Market:
         return chosen is not None
 
     def _claim_many(self, demand: Demand, place: frozenset[int]) -> bool:
-        required, cpus = frozenset(demand.wanted_nodes), demand.cpus_a_node
-        ready = [
-            (self.nodes[nth].name not in required, self.cpus_left[nth] < cpus, nth)
-            for nth, have in self._have(demand.gres_class).items()
-            if have >= demand.count and nth in place and self.nodes[nth].cpus >= cpus
-        ]
-        chosen = sorted(ready)[: demand.nodes]
-        if len(chosen) < demand.nodes or sum(not other for other, _, _ in chosen) < min(len(required), demand.nodes):
+        chosen = self._choose(demand, place)
+        if len(chosen) < demand.nodes:
             return False
-        for _, _, nth in chosen:
+        for nth in chosen:
             self._take(nth, demand.gres_class, demand.count, demand.gres_class)
-            self.cpus_left[nth] -= cpus
+            self.cpus_left[nth] -= demand.cpus_a_node
         return True
+
+    def _choose(self, demand: Demand, place: frozenset[int]) -> list[int]:
+        """As many nodes as the demand needs, those it names first, then those with CPUs free; or fewer."""
+        required, cpus = frozenset(demand.wanted_nodes), demand.cpus_a_node
+        named: list[int] = []
+        good: list[int] = []
+        rest: list[int] = []
+        for nth, have in self._have(demand.gres_class).items():
+            if have < demand.count or nth not in place or self.nodes[nth].cpus < cpus:
+                continue
+            if self.nodes[nth].name in required:
+                named.append(nth)
+            else:
+                (good if self.cpus_left[nth] >= cpus else rest).append(nth)
+            if not required and len(good) == demand.nodes:
+                break
+        if len(named) < min(len(required), demand.nodes):
+            return []
+        return [*named, *good, *rest][: demand.nodes]
 
     def _supply(self, gres_class: str) -> Iterator[tuple[str, str, int]]:
         """(profile, offer, node) of what would serve: smallest first, what is offered so already before the rest."""
@@ -269,3 +282,5 @@ class _Market:
         for gres_class, counts in self.have.items():
             if self.serving.serves(gres_class, profile):
                 counts[nth] -= 1
+                if not counts[nth]:
+                    del counts[nth]
