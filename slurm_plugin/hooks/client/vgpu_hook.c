@@ -34,6 +34,7 @@
 #endif
 #define CONF_NAME "hook.conf" /* beside the binary itself: several sites can live on one machine */
 #define CONNECT_MS 10000      /* an agent being restarted is back within this */
+#define EPILOG_CONNECT_MS 2000 /* the node starts nothing meanwhile, and the agent finds out by itself too */
 #define RETRY_MS 50           /* between two tries to connect */
 #define ANSWER_MS 90000       /* longest wait for the whole answer: the agent's own waits end long before */
 #define LINE_BYTES 16384      /* longest line of an answer */
@@ -45,6 +46,15 @@ static const char *const VERB_NAMES[VERBS] = {"prolog", "epilog", "task", "bind"
 static const char *const PROGRAM_NAMES[VERBS] = {"vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind"};
 
 static char slice[256]; /* bind: the slice this rank shall use */
+
+/* To whoever asked. A task prolog's stderr reaches nobody, but its "print" lines reach the task's own output. */
+static void tell(enum verb verb, const char *what, const char *more)
+{
+    if (verb == TASK)
+        printf("print vgpu: %s%s\n", what, more);
+    else
+        fprintf(stderr, "vgpu: %s%s\n", what, more);
+}
 
 static long long now_ms(void)
 {
@@ -144,10 +154,10 @@ static bool find_socket(char *socket_path, size_t size)
 }
 
 /* A connected socket whose other end is root's, or -1. Waits for an agent that is being restarted. */
-static int dial(const char *path)
+static int dial(enum verb verb, const char *path)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    long long until = now_ms() + CONNECT_MS;
+    long long until = now_ms() + (verb == EPILOG ? EPILOG_CONNECT_MS : CONNECT_MS);
     strcpy(to.sun_path, path);
     for (;;) {
         struct ucred peer = {.uid = (uid_t)-1};
@@ -158,14 +168,14 @@ static int dial(const char *path)
         if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) {
             if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == 0)
                 return fd;
-            fprintf(stderr, "vgpu: %s is not root's agent\n", path);
+            tell(verb, "not root's agent: ", path);
             close(fd);
             return -1;
         }
         int why = errno;
         close(fd);
         if (now_ms() >= until) {
-            fprintf(stderr, "vgpu: no answer from this node's agent (%s: %s)\n", path, strerror(why));
+            tell(verb, "no answer from this node's agent: ", strerror(why));
             return -1;
         }
         poll(NULL, 0, RETRY_MS);
@@ -181,7 +191,7 @@ static int obey(enum verb verb, char *line)
         else if (verb != BIND)
             puts(line + 4);
     } else if (strncmp(line, "err ", 4) == 0) {
-        fprintf(stderr, "vgpu: %s\n", line + 4);
+        tell(verb, line + 4, "");
     } else if (strncmp(line, "exit ", 5) == 0) {
         long code = integer(line + 5, 255);
         return code < 0 ? 1 : (int)code;
@@ -243,14 +253,14 @@ static int ask(enum verb verb, const char *socket_path)
     int code = -1;
     write_request(verb, request, sizeof request);
     for (int tries = 0; code == -1 && tries < 3; tries++) { /* an agent that was restarted knows what it did: ask again */
-        int fd = dial(socket_path);
+        int fd = dial(verb, socket_path);
         if (fd < 0)
-            break;
+            return 1;
         code = converse(fd, verb, request);
         close(fd);
     }
     if (code < 0)
-        fprintf(stderr, "vgpu: this node's agent gave no whole answer\n");
+        tell(verb, "this node's agent gave no whole answer", "");
     return code < 0 ? 1 : code;
 }
 

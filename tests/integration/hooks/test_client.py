@@ -1,0 +1,250 @@
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+CLIENT = Path(__file__).parents[3] / "slurm_plugin/hooks/client"
+NOBODY = 65534
+PATIENCE_S = 20
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """The client with every read out of bounds and every undefined operation fatal."""
+    subprocess.run(["make", "-s", "-C", str(CLIENT), "all", "asan"], check=True)
+    return CLIENT / "build"
+
+
+class Hook:
+    """The client in a folder of its own, and an agent that answers what it is told to."""
+
+    def __init__(self, folder: Path, built: Path) -> None:
+        self.folder = folder
+        self.socket = folder / "agent.sock"
+        self.asked: list[str] = []
+        self.answers: list[bytes] = []
+        self.binary = folder / "vgpu-hook"
+        shutil.copy(built / "vgpu-hook-asan", self.binary)
+        for name in ("vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind"):
+            (folder / name).symlink_to(self.binary)
+        self.conf = folder / "hook.conf"
+        self.conf.write_text(f"# where the agent is\nsocket {self.socket}\n")
+        self._agent: threading.Thread | None = None
+
+    def listen(self, *answers: bytes) -> None:
+        """Answer one call each, then go away."""
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.socket))
+        self.socket.chmod(0o666)
+        listener.listen()
+        self._agent = threading.Thread(target=self._serve, args=(listener, answers))
+        self._agent.start()
+
+    def _serve(self, listener: socket.socket, answers: tuple[bytes, ...]) -> None:
+        with listener:
+            listener.settimeout(PATIENCE_S)
+            for answer in answers:
+                caller, _ = listener.accept()
+                with caller:
+                    self.asked.append(caller.recv(4096).decode())
+                    caller.sendall(answer)
+
+    def run(self, name: str, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+        argv = (str(self.folder / name), *argv)
+        environment = {"ASAN_OPTIONS": "exitcode=99", "PATH": "/usr/bin:/bin", **env}
+        return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    def close(self) -> None:
+        if self._agent is not None:
+            self._agent.join()
+
+
+@pytest.fixture
+def hook(tmp_path: Path, built: Path) -> Iterator[Hook]:
+    hook = Hook(tmp_path, built)
+    yield hook
+    hook.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "argv", "env", "request_"),
+    [
+        ("vgpu-prolog", (), {"SLURM_JOB_ID": "12"}, "prolog job=12\n"),
+        ("vgpu-epilog", (), {"SLURM_JOB_ID": "12"}, "epilog job=12\n"),
+        ("vgpu-hook", ("prolog",), {"SLURM_JOB_ID": "12"}, "prolog job=12\n"),
+        ("vgpu-prolog", (), {}, "prolog\n"),
+        ("vgpu-prolog", (), {"SLURM_JOB_ID": "12 uid=0\nprolog job=13"}, "prolog\n"),
+        ("vgpu-prolog", (), {"SLURM_JOB_ID": "99999999999999999999"}, "prolog\n"),
+        ("vgpu-prolog", (), {"SLURM_JOB_ID": "-1"}, "prolog\n"),
+        ("vgpu-taskprolog", (), {"SLURM_LOCALID": "3"}, "task localid=3\n"),
+        ("vgpu-taskprolog", (), {"SLURM_LOCALID": "x" * 5000, "SLURM_JOB_ID": "9"}, "task\n"),
+    ],
+)
+def test_each_name_asks_its_question_with_integers_alone(
+    hook: Hook, name: str, argv: tuple[str, ...], env: dict[str, str], request_: str
+) -> None:
+    hook.listen(b"exit 0\n")
+    assert hook.run(name, *argv, **env).returncode == 0
+    assert hook.asked == [request_]
+
+
+@pytest.mark.parametrize(
+    ("form", "node", "tasks"),
+    [
+        ("2", "0", 2),
+        ("4(x2),3", "0", 4),
+        ("4(x2),3", "1", 4),
+        ("4(x2),3", "2", 3),
+        ("4(x2),3", "3", None),
+        ("1,2,3", "1", 2),
+        ("", "0", None),
+        ("2", "", None),
+        ("(x2)", "0", None),
+        ("2(x", "0", None),
+        ("2(x0),1", "0", None),
+        ("9999999999999999999999", "0", None),
+        ("2(x99999999999999999999)", "5", 2),
+        ("," * 4000, "0", None),
+        ("-2", "0", None),
+    ],
+)
+def test_the_tasks_of_this_node_are_read_from_slurms_short_form(
+    hook: Hook, form: str, node: str, tasks: int | None
+) -> None:
+    hook.listen(b"exit 0\n")
+    env = {"SLURM_STEP_TASKS_PER_NODE": form, "SLURM_NODEID": node, "SLURM_LOCALID": "0"}
+    assert hook.run("vgpu-taskprolog", **env).returncode == 0
+    assert hook.asked == [f"task localid=0 ntasks={tasks}\n" if tasks else "task localid=0\n"]
+
+
+def test_a_task_prolog_prints_what_it_is_told_and_its_refusal_reaches_the_task(hook: Hook) -> None:
+    hook.listen(b"out export CUDA_VISIBLE_DEVICES=MIG-a,MIG-b\nout export X=\nexit 0\n", b"err no slice\nexit 1\n")
+    done = hook.run("vgpu-taskprolog")
+    assert (done.returncode, done.stdout) == (0, "export CUDA_VISIBLE_DEVICES=MIG-a,MIG-b\nexport X=\n")
+    refused = hook.run("vgpu-taskprolog")
+    assert (refused.returncode, refused.stdout) == (1, "print vgpu: no slice\n")
+
+
+@pytest.mark.parametrize("name", ["vgpu-prolog", "vgpu-epilog"])
+@pytest.mark.parametrize(
+    "answer", [b"err not now\nexit 1\n", b"exit 255\n", b"exit 0", b"", b"\n" * 100, b"exit x\n", b"x" * 20000]
+)
+def test_a_prolog_or_epilog_never_fails(hook: Hook, name: str, answer: bytes) -> None:
+    """It would drain the node."""
+    hook.listen(answer, answer, answer)
+    assert hook.run(name, SLURM_JOB_ID="1").returncode == 0
+    for _ in range(3 - len(hook.asked)):  # let the agent go
+        hook.run(name)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"exit 256\n", b"exit -1\n", b"exit \n", b"exit 0x\n", b"x" * 20000, b"out " + b"x" * 17000]
+)
+def test_a_task_prolog_believes_no_broken_answer(hook: Hook, answer: bytes) -> None:
+    hook.listen(answer)
+    assert hook.run("vgpu-taskprolog").returncode == 1
+
+
+def test_an_agent_that_dies_before_it_answers_is_asked_again(hook: Hook) -> None:
+    hook.listen(b"", b"out a\n", b"out b\nexit 0\n")
+    assert hook.run("vgpu-taskprolog").returncode == 0
+    assert hook.asked == ["task\n"] * 3
+
+
+def test_an_agent_that_is_being_restarted_is_waited_for(hook: Hook) -> None:
+    """Started first, so that it finds no socket."""
+    argv = [str(hook.folder / "vgpu-prolog")]
+    with subprocess.Popen(argv, env={"SLURM_JOB_ID": "1"}, stderr=subprocess.PIPE) as client:
+        hook.listen(b"exit 0\n")
+        assert client.wait(PATIENCE_S) == 0
+    assert hook.asked == ["prolog job=1\n"]
+
+
+def test_an_epilog_does_not_wait_long_for_an_agent_that_is_away(hook: Hook) -> None:
+    done = hook.run("vgpu-epilog", SLURM_JOB_ID="1")
+    assert done.returncode == 0
+    assert "no answer from this node's agent" in done.stderr
+
+
+def writable(hook: Hook) -> None:
+    hook.conf.chmod(0o664)
+
+
+def owned(hook: Hook) -> None:
+    os.chown(hook.conf, NOBODY, 0)
+
+
+@pytest.mark.parametrize("spoil", [writable, owned])
+def test_a_conf_that_others_can_write_is_not_believed(hook: Hook, spoil: Callable[[Hook], None]) -> None:
+    hook.listen(b"exit 0\n")
+    spoil(hook)
+    refused = hook.run("vgpu-taskprolog")
+    assert refused.returncode == 1
+    assert "must be a file of root's" in refused.stderr
+    assert hook.asked == []
+    assert hook.run("vgpu-hook", "--socket", str(hook.socket), "task").returncode == 0
+
+
+def test_an_agent_that_is_not_roots_is_not_believed(hook: Hook) -> None:
+    code = (  # the kernel notes who called listen()
+        "import os, socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]);"
+        "os.setuid(65534); s.listen(); print(flush=True); s.accept()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(hook.socket)], stdout=subprocess.PIPE) as impostor:
+        assert impostor.stdout is not None
+        impostor.stdout.readline()
+        refused = hook.run("vgpu-taskprolog")
+        impostor.kill()
+    assert refused.returncode == 1
+    assert "not root's agent" in refused.stdout
+
+
+RANKS = [
+    ({"OMPI_COMM_WORLD_LOCAL_RANK": "3", "SLURM_LOCALID": "0"}, "bind localid=3\n"),
+    ({"MPI_LOCALRANKID": "2", "SLURM_LOCALID": "0"}, "bind localid=2\n"),
+    ({"PMI_LOCAL_RANK": "1"}, "bind localid=1\n"),
+    ({"SLURM_LOCALID": "4"}, "bind localid=4\n"),
+    ({"OMPI_COMM_WORLD_LOCAL_RANK": "x"}, "bind\n"),
+]
+
+
+@pytest.mark.parametrize(("env", "request_"), RANKS)
+def test_a_rank_runs_with_its_slice(hook: Hook, env: dict[str, str], request_: str) -> None:
+    hook.listen(b"out MIG-a\nexit 0\n")
+    shell = "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES; exit 7"
+    done = hook.run("vgpu-bind", "sh", "-c", shell, CUDA_VISIBLE_DEVICES="other", **env)
+    assert (done.returncode, done.stdout) == (7, "MIG-a MIG-a\n")
+    assert hook.asked == [request_]
+
+
+def test_a_rank_without_a_slice_does_not_run(hook: Hook) -> None:
+    hook.listen(b"err this step has no slice\nexit 1\n")
+    done = hook.run("vgpu-bind", "echo", "ran")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "vgpu: this step has no slice\n")
+
+
+def test_a_command_that_is_not_there_is_told(hook: Hook) -> None:
+    hook.listen(b"out MIG-a\nexit 0\n")
+    assert hook.run("vgpu-bind", "no-such-command").returncode == 127
+
+
+@pytest.mark.parametrize(
+    "argv", [(), ("reboot",), ("prolog", "extra"), ("bind",), ("--socket",), ("--socket", "x" * 300, "task")]
+)
+def test_wrong_arguments_get_the_usage(hook: Hook, argv: tuple[str, ...]) -> None:
+    done = hook.run("vgpu-hook", *argv)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: vgpu-hook")
+
+
+def test_the_client_needs_no_library_that_a_user_could_put_in_its_place(built: Path) -> None:
+    image = (built / "vgpu-hook").read_bytes()
+    assert image[:4] == b"\x7fELF"
+    assert b"/lib64/ld-linux" not in image
+    assert b"/lib/ld-linux" not in image
