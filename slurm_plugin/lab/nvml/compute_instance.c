@@ -118,6 +118,8 @@ NVML_API nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(
 static nvmlReturn_t make(const struct place *at, unsigned start, nvmlComputeInstance_t *out)
 {
     int id = 0;
+    if (at->gone)
+        return NVML_ERROR_INVALID_ARGUMENT;
     while (id < SIM_CIS && at->instance->ci[id].serial != 0)
         id++;
     if (id == SIM_CIS)
@@ -175,8 +177,8 @@ static nvmlReturn_t destroy(nvmlComputeInstance_t instance)
     struct place at;
     const struct sim_process *found[SIM_PROCESSES];
     nvmlReturn_t result = find_ci(instance, &at);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS || at.gone)
+        return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
     if (geteuid() != 0)
         return NVML_ERROR_NO_PERMISSION;
     if (at.instance->stuck || processes_on(at.gpu, at.gi, at.ci, found) > 0)

@@ -203,8 +203,8 @@ static nvmlReturn_t destroy(nvmlGpuInstance_t instance)
 {
     struct place at;
     nvmlReturn_t result = find_gi(instance, &at);
-    if (result != NVML_SUCCESS)
-        return result;
+    if (result != NVML_SUCCESS || at.gone)
+        return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
     if (geteuid() != 0)
         return NVML_ERROR_NO_PERMISSION;
     if (at.instance->stuck)

@@ -41,6 +41,13 @@ int handle_gpu(const void *handle)
     return kind >= KIND_GPU && kind <= KIND_CI ? (int)((uintptr_t)handle >> 16 & 0xff) : SIM_GPUS;
 }
 
+static int is_there(const struct sim_gi *gi, enum kind kind, int ci, uint32_t serial)
+{
+    if (kind == KIND_GI)
+        return gi->serial == serial;
+    return gi->serial != 0 && gi->ci[ci].serial == serial;
+}
+
 static nvmlReturn_t find(const void *handle, enum kind kind, struct place *out)
 {
     uintptr_t bits = (uintptr_t)handle;
@@ -55,17 +62,18 @@ static nvmlReturn_t find(const void *handle, enum kind kind, struct place *out)
     out->now = &sim_now()->gpu[gpu];
     if (kind == KIND_GPU)
         return NVML_SUCCESS;
-    out->gi = gi;
     out->instance = &out->now->gi[gi];
-    if (out->instance->serial == 0 || (kind == KIND_GI && out->instance->serial != serial))
+    out->gone = !is_there(out->instance, kind, ci, serial);
+    if (out->gone)
+        out->instance = &sim_seen()->gpu[gpu].gi[gi];
+    if (serial == 0 || !is_there(out->instance, kind, ci, serial))
         return NVML_ERROR_INVALID_ARGUMENT;
+    out->gi = gi;
     out->profile = &out->board->profile[out->instance->profile];
     if (kind == KIND_GI)
         return NVML_SUCCESS;
     out->ci = ci;
     out->compute = &out->instance->ci[ci];
-    if (out->compute->serial != serial)
-        return NVML_ERROR_INVALID_ARGUMENT;
     out->compute_profile = &out->profile->ci[out->compute->profile];
     return NVML_SUCCESS;
 }

@@ -1,5 +1,5 @@
 /* Handles are numbers: kind, GPU index, instance ids and the serial of the instance. One whose instance is gone, or was
- * made anew since, finds nothing. */
+ * made anew since, finds nothing, or what the session remembers. */
 #ifndef VGPU_SIM_HANDLES_H
 #define VGPU_SIM_HANDLES_H
 
@@ -7,6 +7,7 @@
 
 struct place { /* what a handle stands for, found in the state in force */
     int gpu, gi, ci; /* -1 where the handle does not reach */
+    int gone;        /* the instance is no more, and only this session's memory answers for it (SIM_STALE_SESSIONS) */
     const struct sim_board *board;
     const struct sim_gpu *now;
     const struct sim_gi *instance;

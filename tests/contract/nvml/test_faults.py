@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import byref, c_uint
 from pathlib import Path
 from threading import Thread
 
@@ -120,19 +121,33 @@ def test_a_session_that_remembers_what_is_gone_does_not_fool_us(state: Path, gpu
     assert [i.start for i in gpus.inventory()[0].instances] == [0, 2]
 
 
-def test_what_another_client_destroys_is_seen_although_the_session_remembers_it(state: Path, gpus: NvmlGpus) -> None:
-    """Two sessions: ours lists the instance before it goes, and finds its handle dead."""
+def test_the_simulated_session_does_remember_what_is_gone(state: Path) -> None:
+    """Without this, the test above would prove nothing."""
     simgpu.create(state, product="h100-80gb", stale_sessions=True)
-    cut(gpus, ("1g.10gb", 0), ("1g.10gb", 1))
-    rig.client(
-        state,
-        "d = pynvml.nvmlDeviceGetHandleByIndex(0)\n"
-        "gi = pynvml.nvmlDeviceGetGpuInstanceById(d, 7)\n"
-        "pynvml.nvmlComputeInstanceDestroy(pynvml.nvmlGpuInstanceGetComputeInstanceById(gi, 0))\n"
-        "pynvml.nvmlGpuInstanceDestroy(gi)\n",
-    )
-    (gpu,) = gpus.inventory()
-    assert (gpu.fault, [i.start for i in gpu.instances]) == ("", [1])
+    listed = (pynvml.c_nvmlGpuInstance_t * 8)()
+    count = c_uint()
+    with rig.session():
+        device = pynvml.nvmlDeviceGetHandleByIndex(0)
+        pynvml.nvmlGpuInstanceDestroy(pynvml.nvmlDeviceCreateGpuInstance(device, 19))
+        pynvml.nvmlDeviceGetGpuInstances(device, 19, listed, byref(count))
+        assert count.value == 1
+        assert pynvml.nvmlGpuInstanceGetInfo(listed[0]).profileId == 19
+        with pytest.raises(pynvml.NVMLError_InvalidArgument):
+            pynvml.nvmlGpuInstanceDestroy(listed[0])
+    with rig.session():
+        pynvml.nvmlDeviceGetGpuInstances(device, 19, listed, byref(count))
+        assert count.value == 0
+
+
+@pytest.mark.parametrize("call", ["nvmlGpuInstanceGetInfo", "nvmlDeviceGetUUID"])
+@pytest.mark.parametrize("code", [1, 2, 6])
+def test_what_another_client_destroys_while_we_look_is_looked_at_again(
+    h100: Path, gpus: NvmlGpus, call: str, code: int
+) -> None:
+    """A handle listed a moment ago is dead when it is asked: uninitialised, invalid, or not found."""
+    before = cut(gpus, ("1g.10gb", 0), ("1g.10gb", 1))
+    simgpu.inject(h100, call=call, code=code)
+    assert gpus.inventory() == (before,)
 
 
 def test_one_lost_gpu_leaves_the_other_usable_and_is_shown_as_last_seen(state: Path, gpus: NvmlGpus) -> None:
