@@ -54,6 +54,7 @@ class ControllerSession:
         self._verdicts: dict[int, asyncio.Event] = {}
         self._steps: asyncio.Queue[pool_pb2.Step] = asyncio.Queue(STEPS_MAX)
         self.connected = asyncio.Event()
+        self._complaint = ""
 
     def changed(self) -> None:
         """The inventory differs from the one last sent."""
@@ -88,17 +89,23 @@ class ControllerSession:
                         if time.monotonic() - opened_at > LONGEST_PAUSE_S:
                             pause = FIRST_PAUSE_S  # it was a good one; one that is thrown out at once must not spin
             except* VgpuError as errors:
-                log.warning("session.over", extra={"error": str(errors.exceptions[0])})
+                self._complain(str(errors.exceptions[0]))
             finally:
                 self.connected.clear()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads agents, keeps no secret
             pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def _complain(self, why: str) -> None:
+        """Once for each reason: a controller may be away for days."""
+        log.log(logging.DEBUG if why == self._complaint else logging.WARNING, "session.over", extra={"error": why})
+        self._complaint = why
 
     async def _talk(self, stream: Stream) -> None:
         self._told = 0
         self._outbox.clear()
         self._something.set()
         self.connected.set()
+        self._complaint = ""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._speak(stream))
             group.create_task(self._make_steps())
