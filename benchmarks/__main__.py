@@ -6,7 +6,7 @@ import sys
 
 from benchmarks.row import Row
 
-MODULES = ("submit", "lua_call", "hooks", "controller_pass", "agent_cost")
+MODULES = ("submit", "lua_call", "node", "controller_pass")
 
 
 def main(wanted: list[str]) -> int:
