@@ -56,6 +56,11 @@ class ControllerSession:
         self.connected = asyncio.Event()
         self._complaint = ""
 
+    @property
+    def owes(self) -> int:
+        """Answers that wait to be sent."""
+        return len(self._outbox)
+
     def changed(self) -> None:
         """The inventory differs from the one last sent."""
         self._revision += 1
@@ -116,11 +121,12 @@ class ControllerSession:
         while True:
             await self._something.wait()
             self._something.clear()
-            if self._told != self._revision:
-                self._told = self._revision
-                await stream.send(pool_pb2.FromAgent(inventory=self._inventory(self._told)))
-            while self._outbox:
-                await stream.send(self._outbox.popleft())
+            while self._told != self._revision or self._outbox:
+                if self._told != self._revision:  # first: an answer speaks of what this inventory shows
+                    self._told = self._revision
+                    await stream.send(pool_pb2.FromAgent(inventory=self._inventory(self._told)))
+                else:
+                    await stream.send(self._outbox.popleft())
 
     async def _hear(self, message: pool_pb2.ToAgent) -> None:
         kind = message.WhichOneof("message")

@@ -26,6 +26,8 @@ class Controller:
         self.heard: asyncio.Queue[pool_pb2.FromAgent] = asyncio.Queue()
         self.says: asyncio.Queue[pool_pb2.ToAgent | LinkError] = asyncio.Queue()
         self.calls = 0
+        self.takes = asyncio.Event()  # cleared: the link is slow, and a message is not taken yet
+        self.takes.set()
 
     @asynccontextmanager
     async def dial(self) -> AsyncIterator["Controller"]:
@@ -34,6 +36,7 @@ class Controller:
 
     async def send(self, message: pool_pb2.FromAgent) -> None:
         self.heard.put_nowait(message)
+        await self.takes.wait()
 
     async def __aiter__(self) -> AsyncIterator[pool_pb2.ToAgent]:
         while True:
@@ -173,3 +176,26 @@ async def test_a_step_under_way_is_finished_when_the_session_is_lost(site: Site)
     await site.controller.hear("inventory")
     go.set()
     await site.bench.until(lambda: [one.start for one in site.bench.gpus.now["A"].instances] == [0, 4])
+
+
+async def test_an_answer_never_overtakes_the_inventory_it_speaks_of(site: Site) -> None:
+    """A controller that hears "made" before it sees what was made would ask for it again."""
+    await site.controller.hear("inventory")
+    site.controller.takes.clear()
+    site.session.changed()
+    stale = await site.controller.hear("inventory")  # on its way while the step is made
+    made = asyncio.Event()
+    site.bench.slices.moved = lambda: (site.session.changed(), made.set())[0]
+    await site.say(step=pool_pb2.Step(id=7, gpu="A", destroy=[EMPTY]))
+    async with asyncio.timeout(PATIENCE_S):
+        await made.wait()
+        while not site.session.owes:
+            await asyncio.sleep(0)
+    site.controller.takes.set()
+    kinds: list[str] = []
+    while "result" not in kinds:
+        message = await site.controller.heard.get()
+        kinds.append(str(message.WhichOneof("message")))
+        if kinds[-1] == "inventory":
+            assert message.inventory.revision > stale.inventory.revision
+    assert kinds[0] == "inventory"
