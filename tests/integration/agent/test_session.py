@@ -187,10 +187,8 @@ async def test_an_answer_never_overtakes_the_inventory_it_speaks_of(site: Site) 
     made = asyncio.Event()
     site.bench.slices.moved = lambda: (site.session.changed(), made.set())[0]
     await site.say(step=pool_pb2.Step(id=7, gpu="A", destroy=[EMPTY]))
-    async with asyncio.timeout(PATIENCE_S):
-        await made.wait()
-        while not site.session.owes:
-            await asyncio.sleep(0)
+    await asyncio.wait_for(made.wait(), PATIENCE_S)
+    await site.bench.until(lambda: site.session.owes > 0)
     site.controller.takes.set()
     kinds: list[str] = []
     while "result" not in kinds:
