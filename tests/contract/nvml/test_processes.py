@@ -56,7 +56,7 @@ def check_whole(state: Path) -> None:
     assert files_of(state) == expected_files(state)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(6, 150))])
 def test_a_client_killed_at_a_random_moment_leaves_a_whole_state(h100: Path, seed: int) -> None:
     with churn(h100, seed, 100_000) as client:
         assert client.stdout is not None
