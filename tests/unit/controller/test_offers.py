@@ -1,0 +1,168 @@
+"""Which class each idle slice is offered as, by what waits."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_plugin.controller.offers import Demand, Offering, OfferNode, assign, reserve
+from slurm_plugin.controller.state import WITHHELD, Slice
+from tests.unit.controller.pools import serving
+
+SERVING = serving()
+
+
+def pieces(node: str, *profiles: str) -> tuple[Slice, ...]:
+    return tuple(Slice(uuid=f"{node}/{nth}/{p}", gpu=f"GPU-{node}", profile=p) for nth, p in enumerate(profiles))
+
+
+def place(name: str, *idle: str, busy: tuple[tuple[str, str], ...] = (), cpus_free: int = 64) -> OfferNode:
+    taken = tuple((Slice(uuid=f"{name}/busy{n}/{p}", gpu="G", profile=p), c) for n, (p, c) in enumerate(busy))
+    return OfferNode(name=name, partitions=("gpu",), cpus=64, cpus_free=cpus_free, idle=pieces(name, *idle), busy=taken)
+
+
+def wish(job: int, gres_class: str, count: int = 1, *, priority: int = 1, nodes: int = 1, tasks: int = 1) -> Demand:
+    return Demand(
+        job_id=job,
+        priority=priority,
+        gres_class=gres_class,
+        count=count,
+        nodes=nodes,
+        tasks=tasks,
+        partitions=("gpu",),
+        cpus=nodes,
+    )
+
+
+def offered(offering: Offering) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for gres_class in offering.classes.values():
+        counts[gres_class] = counts.get(gres_class, 0) + 1
+    return counts
+
+
+def test_unclaimed_slices_are_at_home_in_default_or_exact_class() -> None:
+    assert offered(assign([place("n1", "1g.10gb", "3g.40gb")], [], {}, SERVING)) == {"1g.10gb": 1, "3g.40gb": 1}
+    default = serving(default="m20")
+    assert offered(assign([place("n1", "1g.20gb", "2g.20gb")], [], {}, default)) == {"m20": 1, "2g.20gb": 1}
+
+
+def test_unclaimed_slices_keep_their_offer_if_they_still_serve_it() -> None:
+    node = place("n1", "3g.40gb", "1g.10gb")
+    present = {"n1/0/3g.40gb": "m20", "n1/1/1g.10gb": "m20"}
+    assert assign([node], [], present, SERVING).classes == {"n1/0/3g.40gb": "m20", "n1/1/1g.10gb": "1g.10gb"}
+
+
+def test_smallest_slice_that_serves_wherever_it_is() -> None:
+    nodes = [place("n1", "7g.80gb"), place("n2", "3g.40gb"), place("n3", "2g.20gb")]
+    assert assign(nodes, [wish(1, "m20")], {}, SERVING).classes["n3/0/2g.20gb"] == "m20"
+
+
+def test_claim_takes_what_is_offered_so_already() -> None:
+    node = place("n1", "2g.20gb", "2g.20gb")
+    present = {"n1/1/2g.20gb": "m20"}
+    assert assign([node], [wish(1, "m20")], present, SERVING).classes == {
+        "n1/0/2g.20gb": "2g.20gb",
+        "n1/1/2g.20gb": "m20",
+    }
+
+
+def test_higher_priority_first() -> None:
+    node = place("n1", "3g.40gb")
+    result = assign([node], [wish(1, "m20", priority=5), wish(2, "3g.40gb", priority=9)], {}, SERVING)
+    assert offered(result) == {"3g.40gb": 1}
+    assert [demand.job_id for demand in result.waiting] == [1]
+
+
+def test_array_claims_for_each_of_its_elements() -> None:
+    node = place("n1", *["2g.20gb"] * 3)
+    assert offered(assign([node], [wish(1, "m20", tasks=2)], {}, SERVING)) == {"m20": 2, "2g.20gb": 1}
+
+
+def test_node_with_free_cpus_is_preferred_but_not_required() -> None:
+    full, free = place("n1", "2g.20gb", cpus_free=0), place("n2", "2g.20gb")
+    assert assign([full, free], [wish(1, "m20")], {}, SERVING).classes["n2/0/2g.20gb"] == "m20"
+    assert assign([full], [wish(1, "m20")], {}, SERVING).classes["n1/0/2g.20gb"] == "m20"
+
+
+def test_wanted_node_and_foreign_partition() -> None:
+    nodes = [place("n1", "2g.20gb"), place("n2", "2g.20gb")]
+    result = assign(nodes, [replace(wish(1, "m20"), wanted_nodes=("n2",))], {}, SERVING)
+    assert result.classes == {"n1/0/2g.20gb": "2g.20gb", "n2/0/2g.20gb": "m20"}
+    other = assign(nodes, [replace(wish(1, "m20"), partitions=("other",))], {}, SERVING)
+    assert offered(other) == {"2g.20gb": 2}
+
+
+def test_two_node_job_is_offered_both_or_none_and_the_first_gathers() -> None:
+    both = [place("n1", "2g.20gb", "2g.20gb"), place("n2", "2g.20gb", "2g.20gb")]
+    assert offered(assign(both, [wish(1, "m20", 2, nodes=2)], {}, SERVING)) == {"m20": 4}
+    half = [place("n1", "2g.20gb", "2g.20gb"), place("n2", "2g.20gb", busy=(("2g.20gb", "m20"),))]
+    result = assign(half, [wish(1, "m20", 2, nodes=2, priority=9), wish(2, "m20", priority=1)], {}, SERVING)
+    assert offered(result) == {WITHHELD: 3}  # the lower one gets nothing of it
+    assert result.asked == {"n2/busy0/2g.20gb"}  # of the same class, but it must not be offered before all are there
+
+
+def test_job_that_nothing_can_make_room_for_withholds_nothing() -> None:
+    node = place("n1", "2g.20gb", busy=(("1g.10gb", "1g.10gb"),))
+    result = assign([node], [wish(1, "m20", 3, priority=9), wish(2, "m20")], {}, SERVING)
+    assert offered(result) == {"m20": 1}
+    assert [demand.job_id for demand in result.waiting] == [1]
+
+
+def test_only_the_first_such_job_gathers() -> None:
+    nodes = [place("n1", "2g.20gb", busy=(("2g.20gb", "m20"),)), place("n2", "3g.40gb", busy=(("3g.40gb", "m40"),))]
+    waits = [wish(1, "2g.20gb", 2, priority=9), wish(2, "3g.40gb", 2, priority=8), wish(3, "m40", priority=1)]
+    result = assign(nodes, waits, {}, SERVING)
+    assert result.classes == {"n1/0/2g.20gb": WITHHELD, "n2/0/3g.40gb": "m40"}
+
+
+def test_busy_slices_are_asked_about_only_when_another_class_waits_for_them() -> None:
+    node = place("n1", busy=(("3g.40gb", "m10"), ("1g.10gb", "m10")))
+    assert assign([node], [], {}, SERVING).asked == frozenset()
+    assert assign([node], [wish(1, "m10")], {}, SERVING).asked == frozenset()
+    assert assign([node], [wish(1, "3g.40gb")], {}, SERVING).asked == {"n1/busy0/3g.40gb"}
+
+
+def test_reserve_takes_what_is_offered_so_first_then_the_best_that_serves() -> None:
+    idle = pieces("n1", "3g.40gb", "2g.20gb", "2g.20gb")
+    none: frozenset[str] = frozenset()
+    assert reserve(idle, {"m20": 1}, none, {"n1/0/3g.40gb": "m20"}, SERVING) == {"n1/0/3g.40gb": "m20"}
+    assert reserve(idle, {"m20": 2}, none, {}, SERVING) == {"n1/1/2g.20gb": "m20", "n1/2/2g.20gb": "m20"}
+    assert reserve(idle, {"7g.80gb": 1}, none, {}, SERVING) == {}
+
+
+def test_while_a_prolog_takes_a_slice_all_that_are_offered_so_stay() -> None:
+    idle = pieces("n1", "3g.40gb", "2g.20gb", "1g.20gb")
+    present = {"n1/0/3g.40gb": "m20", "n1/1/2g.20gb": "m20", "n1/2/1g.20gb": "1g.20gb"}
+    kept = {"n1/0/3g.40gb": "m20", "n1/1/2g.20gb": "m20"}
+    assert reserve(idle, {"m20": 1}, frozenset({"m20"}), present, SERVING) == kept
+
+
+PROFILES = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb"]
+NODE = st.lists(st.sampled_from(PROFILES), max_size=4)
+WISH = st.tuples(
+    st.sampled_from(["1g.10gb", "m10", "m20", "m40", "3g.40gb", "q2", "7g.80gb"]),
+    st.integers(1, 3),  # slices
+    st.integers(1, 9),  # priority
+    st.integers(1, 3),  # nodes
+)
+
+
+@given(idle=st.lists(NODE, min_size=1, max_size=4), wishes=st.lists(WISH, max_size=6), data=st.data())
+def test_every_idle_slice_is_offered_once_as_something_it_serves_whatever_the_order(
+    idle: list[list[str]], wishes: list[tuple[str, int, int, int]], data: st.DataObject
+) -> None:
+    nodes = [place(f"n{nth}", *profiles) for nth, profiles in enumerate(idle)]
+    demands = [wish(j, c, count, priority=p, nodes=n) for j, (c, count, p, n) in enumerate(wishes, 1)]
+    result = assign(nodes, demands, {}, SERVING)
+    assert result.classes.keys() == {piece.uuid for node in nodes for piece in node.idle}
+    for uuid, gres_class in result.classes.items():
+        assert gres_class == WITHHELD or SERVING.serves(gres_class, uuid.rpartition("/")[2])
+    served = [demand for demand in demands if demand not in result.waiting]
+    for gres_class in {demand.gres_class for demand in served}:  # those that found what they need have it offered
+        need = sum(d.count * d.nodes for d in served if d.gres_class == gres_class)
+        assert offered(result).get(gres_class, 0) >= need
+    shuffled = assign(data.draw(st.permutations(nodes)), data.draw(st.permutations(demands)), {}, SERVING)
+    assert shuffled == result
+    again = assign(nodes, demands, result.classes, SERVING)
+    assert offered(again) == offered(result)
