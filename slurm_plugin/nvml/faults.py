@@ -9,6 +9,7 @@ INSUFFICIENT_RESOURCES = 23
 RESET_REQUIRED = 16
 
 _KINDS: dict[int, tuple[type[NvmlError], str]] = {
+    3: (NvmlError, "this GPU, or a virtual machine's view of it, can't be cut from here"),
     4: (NvmlError, "run as root: changing instances needs it"),
     9: (NvmlError, "load the driver (modprobe nvidia), or check that this node has GPUs"),
     12: (NvmlError, "install the driver's libnvidia-ml.so.1"),

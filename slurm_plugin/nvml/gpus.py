@@ -50,6 +50,8 @@ class NvmlGpus:
         except pynvml.NVMLError as error:
             self.close()
             raise faults.told(error, "counting the GPUs") from error
+        if count < len(self._known):
+            self._known.clear()  # one is gone from the bus: an index may mean another GPU now
         return tuple(self._read_or_fault(index) for index in range(count))
 
     def apply(self, step: Step) -> Gpu:

@@ -174,6 +174,15 @@ def test_a_gpu_lost_from_the_start_has_no_uuid_to_be_planned_on(state: Path, gpu
     assert lost.fault
 
 
+def test_with_a_gpu_gone_from_the_bus_no_other_is_taken_for_it(state: Path, gpus: NvmlGpus) -> None:
+    simgpu.create(state, product="h100-80gb", count=3)
+    gpus.inventory()
+    gpus.close()
+    simgpu.create(state, product="h100-80gb", count=2)
+    simgpu.lose(state, 0)
+    assert [(gpu.uuid == "", bool(gpu.fault)) for gpu in gpus.inventory()] == [(True, True), (False, False)]
+
+
 @pytest.mark.parametrize(
     "call",
     ["nvmlDeviceGetMigMode", "nvmlDeviceGetGpuInstances", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMinorNumber"],

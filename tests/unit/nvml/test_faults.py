@@ -8,6 +8,7 @@ from slurm_plugin.nvml import faults
 @pytest.mark.parametrize(
     ("code", "kind", "transient", "hint"),
     [
+        (3, NvmlError, False, "virtual machine"),
         (4, NvmlError, False, "root"),
         (9, NvmlError, False, "driver"),
         (15, NvmlError, False, "Xid"),
