@@ -1,0 +1,131 @@
+"""pool.yaml: what it may say, and how a wrong one is told."""
+
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.catalogue import Exclusive
+from slurm_plugin.classes import NamedClass
+from slurm_plugin.config import load_pool, parse_pool
+from slurm_plugin.errors import ConfigError
+from slurm_plugin.pool import Mode, Share
+
+EXAMPLE = Path(__file__).parents[3] / "configs" / "pool.yaml"
+SHORT = "version: 1\npool: hpc\npartitions: [gpu]\nnodes:\n  - hosts: n[1-2]\n"
+
+
+def test_example_is_read_and_shows_every_key() -> None:
+    pool = load_pool(EXAMPLE)
+    assert pool.hosts == ("n1", "n2", "n3", "n4")
+    assert pool.classes["small"] == NamedClass(memory_gb=10)
+    assert pool.classes["half"] == NamedClass(fraction=2)
+    assert pool.classes["big"].profiles == ("3g.40gb", "4g.40gb")
+    assert pool.aliases == {"tiny": "1g.10gb"}
+    assert pool.groups[0].shares == (Share(layout={"3g.40gb": 1, "1g.10gb": 4}),)
+    assert (pool.groups[0].product, pool.groups[0].count) == ("h100-80gb", 4)
+    assert [share.share for share in pool.groups[1].shares] == [2, 1]
+    assert pool.groups[1].gpus == (0, 1, 2, 3)
+    assert (pool.exclusive, pool.mode) == (Exclusive.REFUSE, Mode.MANAGE)
+
+
+def test_short_file_gets_the_defaults() -> None:
+    pool = parse_pool(SHORT)
+    assert (pool.gres.name, pool.gres.total, pool.gres.memory, pool.gres.pad) == ("vgpu", 1000, "vgpu_mem", "pad")
+    assert pool.wait_partition == "vgpu-wait"
+    assert pool.groups[0].shares == ()
+    assert pool.groups[0].takes(63)
+    assert pool.controller.dial == "127.0.0.1:6820"
+
+
+@pytest.mark.parametrize(
+    ("listen", "dial"), [("0.0.0.0:7", "127.0.0.1:7"), ("[::]:7", "[::1]:7"), ("10.0.0.1:7", "10.0.0.1:7")]
+)
+def test_where_a_client_on_the_same_host_dials(listen: str, dial: str) -> None:
+    assert parse_pool(SHORT + f"controller: {{listen: '{listen}'}}\n").controller.dial == dial
+    assert parse_pool(SHORT + f"controller: {{listen: '{listen}', address: 'c:9'}}\n").controller.dial == "c:9"
+
+
+WRONG = {
+    "empty": ("", "the file is empty"),
+    "not yaml": ("version: [1\n", r"pool\.yaml:2: not YAML"),
+    "a list": ("- 1\n", "pool.yaml:1"),
+    "version": (SHORT.replace("version: 1", "version: 2"), r"pool\.yaml:1: version"),
+    "misspelt": (SHORT + "polcy: {}\n", r"pool\.yaml:6: unknown key 'polcy'; did you mean 'policy'\?"),
+    "misspelt, required": (SHORT.replace("partitions", "partition"), r"pool\.yaml:3: unknown key 'partition'"),
+    "misspelt in a node": (
+        SHORT + "    gpu: all\n",
+        r"pool\.yaml:6: unknown key 'nodes\.0\.gpu'; did you mean 'gpus'\?",
+    ),
+    "unlike anything": (SHORT + "zzz: 1\n", r"unknown key 'zzz' \(known: version, pool"),
+    "twice": (SHORT + "pool: other\n", r"pool\.yaml:6: 'pool' is given twice \(first on line 2\)"),
+    "no host": (SHORT.replace("n[1-2]", "''"), r"pool\.yaml:5: nodes\.0\.hosts: no host is named"),
+    "bad host": (SHORT.replace("n[1-2]", "n[1-"), r"pool\.yaml:5"),
+    "path as host": (SHORT.replace("n[1-2]", "../n1"), r"'\.\./n1' is no host name"),
+    "host twice": (SHORT + "  - hosts: n2\n", r"pool\.yaml:6: node n2 is given twice"),
+    "total": (SHORT + "gres: {total: 2048}\n", r"pool\.yaml:6: gres\.total: a multiple of 1024"),
+    "number as text": (SHORT + "gres: {total: '1000'}\n", r"gres\.total"),
+    "class of nothing": (SHORT + "classes: {small: {}}\n", r"pool\.yaml:6: classes\.small: give exactly one"),
+    "class of two": (SHORT + "classes: {s: {memory: 10gb, fraction: 1/2}}\n", "give exactly one"),
+    "class of what": (SHORT + "classes: {s: {memory: lots}}\n", "'lots' is not an amount of memory"),
+    "layout and mix": (
+        SHORT + "    layout: {1g.10gb: 7}\n    mix: [{layout: {1g.10gb: 7}}]\n",
+        "say either layout or mix",
+    ),
+    "unknown profile": (
+        SHORT + "    layout: {2g.10bg: 1}\n",
+        r"pool\.yaml:6: no GPU has a profile '2g\.10bg'; did you mean",
+    ),
+    "profile of another product": (
+        SHORT + "    product: h100-80gb\n    layout: {2g.10gb: 1}\n",
+        r"pool\.yaml:7: no profile '2g\.10gb' on this GPU",
+    ),
+    "impossible layout": (SHORT + "    product: h100-80gb\n    layout: {3g.40gb: 3}\n", "does not fit one GPU"),
+    "impossible on A100-40": (
+        SHORT + "    product: a100-40gb\n    layout: {1g.10gb: 4, 1g.5gb: 3}\n",
+        "does not fit one GPU",
+    ),
+    "impossible in a mix": (
+        SHORT + "    mix:\n      - layout: {1g.10gb: 7}\n      - layout: {7g.80gb: 2}\n",
+        r"pool\.yaml:8: .*does not fit one GPU",
+    ),
+    "unknown product": (
+        SHORT + "    product: h1000\n    layout: {1g.10gb: 1}\n",
+        r"pool\.yaml:6: no GPU product 'h1000'",
+    ),
+    "no count": (SHORT + "    layout: {1g.10gb: 0}\n", r"pool\.yaml:6"),
+    "relative path": (SHORT + "controller: {state_dir: here}\n", "here must be an absolute path"),
+    "no port": (SHORT + "controller: {listen: here}\n", "'here' is not host:port"),
+    "wait partition": (SHORT + "wait_partition: gpu\n", "wait_partition must not be one of partitions"),
+    "hostile name": (SHORT.replace("pool: hpc", 'pool: "a\\nb"'), r"pool\.yaml:2: pool: "),
+    "holds itself": ("a: &a {b: *a}\n", "nested too deep"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_file_is_told_with_its_line(name: str) -> None:
+    text, said = WRONG[name]
+    with pytest.raises(ConfigError, match=said):
+        parse_pool(text)
+
+
+def test_further_mistakes_are_counted() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_pool(SHORT + "polcy: 1\nmode: 2\n")
+    assert caught.value.hint == "1 more mistakes follow"
+
+
+def test_mixed_order_of_3g_and_4g_is_a_layout() -> None:
+    parse_pool(SHORT + "    product: a100-40gb\n    layout: {3g.20gb: 1, 4g.20gb: 1}\n")
+
+
+def test_layout_must_fit_one_product_when_none_is_named() -> None:
+    parse_pool(SHORT + "    layout: {1g.18gb: 7}\n")
+
+
+@pytest.mark.parametrize("bad", ["missing", "binary"])
+def test_file_that_cant_be_read(tmp_path: Path, bad: str) -> None:
+    path = tmp_path / "pool.yaml"
+    if bad == "binary":
+        path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=str(path)):
+        load_pool(path)

@@ -1,0 +1,203 @@
+"""One whole decision: the order of withholding, counting out and cutting, and what is told of a node."""
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_plugin.controller.decide import decide, takes_jobs
+from slurm_plugin.controller.state import WITHHELD, Agent, Decision, NodeState, State
+from slurm_plugin.model import MigMode
+from slurm_plugin.ports import GresItem, QueuedJob
+from tests.unit.controller import pools
+from tests.unit.controller.pools import MIXED, SEVEN, gpu, grant, group, node, pending, running, slurm_node, vgpu
+
+PUBLISHED = (vgpu("1g.10gb", 4), vgpu("3g.40gb"), vgpu("pad", 995), GresItem(name="vgpu_mem", count=32))
+
+
+def state(*nodes: NodeState, jobs: tuple[QueuedJob, ...] = (), present: dict[str, str] | None = None) -> State:
+    return State(
+        config=pools.config(*(n.name for n in nodes)),
+        serving=pools.serving(),
+        nodes={n.name: n for n in nodes},
+        jobs=jobs,
+        present=present or {},
+        now=110.0,
+    )
+
+
+def after(one: State, decision: Decision) -> State:
+    """The same pool when all of the decision but its steps was carried out."""
+    nodes = {}
+    for name, each in one.nodes.items():
+        assert each.slurm is not None
+        nodes[name] = replace(each, slurm=replace(each.slurm, gres=decision.gres.get(name, each.slurm.gres)))
+    present = {o.slice: o.gres_class for offers in decision.offers.values() for o in offers}
+    return replace(one, nodes=nodes, present=present, assigned=decision.assigned)
+
+
+def test_slice_that_must_go_is_withheld_and_counted_out_one_pass_before_it_goes() -> None:
+    first = state(node("n1", gpu("a", SEVEN), of=group("n1", layout={"7g.80gb": 1})))
+    one = decide(first)
+    assert {offer.gres_class for offer in one.offers["n1"]} == {WITHHELD}
+    assert one.gres["n1"][0] == vgpu("pad", 1000)
+    assert not one.steps
+    two = decide(after(first, one))
+    assert not two.gres
+    (step,) = two.steps["n1"]
+    assert (len(step.destroy), step.create) == (7, (("7g.80gb", 0),))
+
+
+@pytest.mark.parametrize("undone", ["offers", "counts"])
+def test_nothing_goes_while_offers_or_counts_still_have_it(undone: str) -> None:
+    first = state(node("n1", gpu("a", SEVEN), of=group("n1", layout={"7g.80gb": 1})))
+    then = after(first, decide(first))
+    back = replace(then, present={}) if undone == "offers" else replace(then, nodes=first.nodes)
+    assert not decide(back).steps
+
+
+def test_nothing_goes_while_a_prolog_is_under_way_on_the_node() -> None:
+    first = state(node("n1", gpu("a", SEVEN), of=group("n1", layout={"7g.80gb": 1})))
+    then = after(first, decide(first))
+    assert not decide(replace(then, jobs=(running(1, "m40"),))).steps
+    assert decide(replace(then, jobs=(running(1, "m40", started_at=20),))).steps  # it lost its prolog long ago
+
+
+def test_room_is_cut_at_once() -> None:
+    decision = decide(state(node("n1", gpu("a", (("3g.40gb", 4),)), of=group("n1", layout={"3g.40gb": 2}))))
+    (step,) = decision.steps["n1"]
+    assert (step.destroy, step.create) == ((), (("3g.40gb", 0),))
+
+
+def test_gpu_with_a_step_under_way_gets_no_other() -> None:
+    one = state(node("n1", gpu("a", ()), of=group("n1", layout={"3g.40gb": 2})))
+    assert not decide(replace(one, held_gpus=frozenset({"GPU-a"}))).steps
+
+
+def test_busy_slices_stay_and_are_asked_about_when_they_must_go() -> None:
+    held = grant(7, "1g.10gb", "MIG-a-1g.10gb-1")
+    decision = decide(
+        state(
+            node("n1", gpu("a", SEVEN), grants=[held], of=group("n1", layout={"7g.80gb": 1})),
+            jobs=(running(7, "1g.10gb"),),
+        )
+    )
+    (plan,) = decision.plan
+    assert plan.action == "change"
+    assert ("1g.10gb", 1) not in plan.destroy
+    assert "1g.10gb@1 (job 7)" in plan.why
+    (asked,) = [offer for offer in decision.offers["n1"] if offer.ask]
+    assert (asked.slice, asked.gres_class) == ("MIG-a-1g.10gb-1", "1g.10gb")
+
+
+def test_every_gpu_is_in_the_plan_with_a_reason() -> None:
+    disabled = replace(gpu("d", (), index=3), mig=MigMode.DISABLED)
+    broken = replace(gpu("e", (), index=4), fault="Xid 79")
+    foreign = gpu("f", (("3g.40gb", 4),), index=5)
+    foreign = replace(foreign, instances=tuple(replace(i, foreign=True) for i in foreign.instances))
+    a30 = gpu("g", (), index=6, product="a30-24gb")
+    gpus = (gpu("a", MIXED), gpu("b", SEVEN, index=1), gpu("c", MIXED, index=2), disabled, broken, foreign, a30)
+    of = group("n1", layout={"3g.40gb": 1, "1g.10gb": 4}, gpus=(0, 1, 3, 4, 5, 6))
+    decision = decide(state(node("n1", *gpus, of=of)))
+    assert [(p.index, p.action) for p in decision.plan] == [
+        (0, "keep"),
+        (1, "change"),
+        (2, "leave"),
+        (3, "leave"),
+        (4, "leave"),
+        (5, "change"),
+        (6, "leave"),
+    ]
+    why = {p.index: p.why for p in decision.plan}
+    assert "gpus in pool.yaml" in why[2]
+    assert "nvidia-smi -i 3 -mig 1" in why[3]
+    assert "Xid 79" in why[4]
+    assert "foreign" in why[5]
+    assert "no profile '3g.40gb'" in why[6]
+    assert any("GPU 6" in line for line in decision.problems["n1"])
+
+
+def test_gpu_outside_the_pool_offers_nothing() -> None:
+    decision = decide(state(node("n1", gpu("a", SEVEN), gpu("b", SEVEN, index=1), of=group("n1", gpus=(1,)))))
+    assert {offer.slice.split("-")[1] for offer in decision.offers["n1"]} == {"b"}
+    assert decision.gres["n1"][0] == vgpu("1g.10gb", 7)
+
+
+def test_node_whose_agent_may_be_back_is_left_as_it_is_and_later_takes_no_more_jobs() -> None:
+    slurm = slurm_node("n1", gres=PUBLISHED, used=[vgpu("1g.10gb", 2)])
+    one = node("n1", gpu("a", MIXED), slurm=slurm)
+    expected = decide(state(replace(one, agent=Agent.EXPECTED)))
+    assert not expected.gres
+    away = decide(state(replace(one, agent=Agent.AWAY)))
+    assert away.gres["n1"][:2] == (vgpu("1g.10gb", 2), vgpu("pad", 998))
+    assert any("agent is away" in line for line in away.problems["n1"])
+
+
+def test_drained_node_keeps_its_counts_and_serves_no_claim() -> None:
+    drained = node("n1", gpu("a", MIXED), slurm=slurm_node("n1", gres=PUBLISHED, state="IDLE+DRAIN"))
+    decision = decide(state(drained, jobs=(pending(1, "m20"),)))
+    assert not decision.gres
+    assert any("IDLE+DRAIN" in line for line in decision.problems["n1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "takes"),
+    [
+        ("IDLE", True),
+        ("MIXED", True),
+        ("ALLOCATED+COMPLETING", True),
+        ("IDLE+PLANNED", True),
+        ("MIXED+DRAIN", False),
+        ("DOWN*", False),
+        ("IDLE*", False),
+        ("IDLE+DRAIN+INVALID_REG", False),
+        ("IDLE+NOT_RESPONDING", False),
+        ("UNKNOWN", False),
+    ],
+)
+def test_states_of_a_node(text: str, *, takes: bool) -> None:
+    assert takes_jobs(slurm_node("n1", state=text)) is takes
+
+
+def test_what_is_wrong_with_a_node_in_slurm_is_told() -> None:
+    other = slurm_node("n1", gres=(vgpu("", 500), GresItem(name="vgpu_mem", count=32)))
+    without = slurm_node("n2", gres=(GresItem(name="gpu", count=4),))
+    unknown = replace(node("n3", gpu("c", SEVEN)), slurm=None)
+    nodes = (node("n1", gpu("a", SEVEN), slurm=other), node("n2", gpu("b", SEVEN), slurm=without), unknown)
+    decision = decide(state(*nodes))
+    assert "total is 500" in decision.problems["n1"][0]
+    assert sum(item.count for item in decision.gres["n1"] if item.name == "vgpu") == 500  # never changed by us
+    assert "no Gres=vgpu:1000" in decision.problems["n2"][0]
+    assert "does not know" in decision.problems["n3"][0]
+    assert decision.gres.keys() == {"n1"}
+
+
+def test_job_that_lost_its_prolog_is_told() -> None:
+    decision = decide(state(node("n1", gpu("a", SEVEN)), jobs=(running(5, "1g.10gb", started_at=40),)))
+    assert any("job 5" in line for line in decision.problems["n1"])
+    young = decide(state(node("n1", gpu("a", SEVEN)), jobs=(running(5, "1g.10gb", started_at=100),)))
+    assert "n1" not in young.problems
+
+
+def test_grant_of_an_earlier_run_of_the_same_id_is_not_this_job() -> None:
+    """slurmctld hands an id out again after a crash: the new run has not bound, and the old slice is not idle."""
+    old = grant(5, "1g.10gb", "MIG-a-1g.10gb-0", started_at=50)
+    used = slurm_node("n1", used=[vgpu("1g.10gb")])
+    decision = decide(state(node("n1", gpu("a", SEVEN), grants=[old], slurm=used), jobs=(running(5, "1g.10gb"),)))
+    assert decision.gres["n1"][0] == vgpu("1g.10gb", 1 + 6 - 1)
+
+
+def test_held_and_foreign_jobs_claim_nothing() -> None:
+    held = replace(pending(1, "m20"), eligible=False)
+    elsewhere = replace(pending(2, "m20"), partitions=("other",))
+    only_waiting = replace(pending(3, "m20"), partitions=("vgpu-wait",))
+    decision = decide(state(node("n1", gpu("a", MIXED)), jobs=(held, elsewhere, only_waiting)))
+    assert {offer.gres_class for offer in decision.offers["n1"]} == {"1g.10gb", "3g.40gb"}
+
+
+def test_equal_states_give_equal_decisions_and_a_carried_out_one_gives_nothing_to_do() -> None:
+    jobs = (pending(1, "m20", priority=3), pending(2, "q2", nodes=2), pending(3, "1g.10gb", 9))
+    one = state(node("n1", gpu("a", MIXED)), node("n2", gpu("b", SEVEN)), jobs=jobs)
+    assert decide(one) == decide(one)
+    decision = decide(after(one, decide(one)))
+    assert not decision.gres
+    assert not decision.steps
