@@ -1,7 +1,7 @@
 """`vgpu lab`: a Slurm site with simulated GPUs on this machine."""
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +17,51 @@ app = typer.Typer(
     no_args_is_help=True,
     help="A whole Slurm site with simulated GPUs on this machine: loopback and one folder only.",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabView:
+    name: str
+    folder: str
+    nodes: int
+    gpus: int  # a node
+    products: tuple[str, ...]
+    changed: bool  # false after a dry run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabPlace:
+    name: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabList:
+    labs: tuple[LabPlace, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonView:
+    daemon: str
+    wanted: bool
+    pid: int  # 0 when it does not run
+    restarts: int
+    last_exit: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabStatusView:
+    name: str
+    folder: str
+    supervisor: int  # pid; 0 when it is gone
+    lacks: str  # what keeps the lab from being usable; empty when it is ready
+    daemons: tuple[DaemonView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabEnvironment:
+    variables: dict[str, str]
+
 
 Name = Annotated[str, typer.Option("--name", envvar="VGPU_LAB", help="Which lab.")]
 Base = Annotated[
@@ -51,18 +96,20 @@ def up(
     spec = LabSpec(name=name, nodes=nodes, gpus=gpus, products=tuple(product or ("h100-80gb",)), accounting=accounting)
     if not dry_run:
         commands.up(spec, base, say)
-    told = {
-        "name": name,
-        "folder": str(base.absolute() / name),
-        "nodes": nodes,
-        "gpus": gpus,
-        "products": spec.products,
-    }
+    lab = LabView(
+        name=name,
+        folder=str(base.absolute() / name),
+        nodes=nodes,
+        gpus=gpus,
+        products=spec.products,
+        changed=not dry_run,
+    )
     if json:
-        emit_document("lab", {**told, "changed": not dry_run})
-    else:
-        verb = "would be" if dry_run else "is"
-        emit([f"lab {name} {verb} up in {told['folder']}: {nodes} nodes with {gpus} GPUs ({', '.join(spec.products)})"])
+        emit_document("lab", lab)
+        return
+    verb = "is" if lab.changed else "would be"
+    emit([f"lab {name} {verb} up in {lab.folder}: {nodes} nodes with {gpus} GPUs ({', '.join(lab.products)})"])
+    if lab.changed:
         say(f'hint: eval "$(vgpu lab env --name {name})"')
 
 
@@ -91,7 +138,7 @@ def env(
 
     variables = commands.environment(name, base, node)
     if json:
-        emit_document("lab-env", {"variables": variables})
+        emit_document("lab-env", LabEnvironment(variables=variables))
     else:
         emit(commands.environment_text(variables).splitlines())
 
@@ -102,30 +149,27 @@ def status(name: Name = "hpc", base: Base = DEFAULT_BASE, json: Json = False) ->
     from slurm_plugin.cli.screen import table
     from slurm_plugin.lab import commands
 
-    lab = commands.status(name, base)
+    found = commands.status(name, base)
+    lab = LabStatusView(
+        name=found.name,
+        folder=str(found.folder),
+        supervisor=found.supervisor,
+        lacks=found.lacks,
+        daemons=tuple(
+            DaemonView(daemon=d.daemon, wanted=d.wanted, pid=d.pid, restarts=d.restarts, last_exit=d.last_exit)
+            for d in found.daemons
+        ),
+    )
     if json:
-        emit_document(
-            "lab-status",
-            {
-                "name": lab.name,
-                "folder": str(lab.folder),
-                "supervisor": lab.supervisor,
-                "lacks": lab.lacks,
-                "daemons": [dataclasses.asdict(daemon) for daemon in lab.daemons],
-            },
-        )
+        emit_document("lab-status", lab)
         return
     emit([f"lab {lab.name} in {lab.folder}: {'ready' if not lab.lacks else 'not ready: ' + lab.lacks}"])
-    emit(
-        table(
-            ("DAEMON", "STATE", "PID", "RESTARTS"),
-            ((d.daemon, _state(d.pid, wanted=d.wanted), str(d.pid or "-"), str(d.restarts)) for d in lab.daemons),
-        )
-    )
+    rows = ((d.daemon, _state(d), str(d.pid or "-"), str(d.restarts)) for d in lab.daemons)
+    emit(table(("DAEMON", "STATE", "PID", "RESTARTS"), rows))
 
 
-def _state(pid: int, *, wanted: bool) -> str:
-    return "up" if pid else ("starting" if wanted else "stopped")
+def _state(daemon: DaemonView) -> str:
+    return "up" if daemon.pid else ("starting" if daemon.wanted else "stopped")
 
 
 @app.command("list")
@@ -134,11 +178,11 @@ def list_labs(base: Base = DEFAULT_BASE, json: Json = False) -> None:
     from slurm_plugin.cli.screen import table
     from slurm_plugin.lab import commands
 
-    labs = commands.list_labs(base)
+    labs = tuple(LabPlace(name=lab.name, folder=str(lab.folder)) for lab in commands.list_labs(base))
     if json:
-        emit_document("labs", {"labs": [{"name": lab.name, "folder": str(lab.folder)} for lab in labs]})
+        emit_document("labs", LabList(labs=labs))
     else:
-        emit(table(("LAB", "FOLDER"), ((lab.name, str(lab.folder)) for lab in labs)))
+        emit(table(("LAB", "FOLDER"), ((lab.name, lab.folder) for lab in labs)))
 
 
 @app.command("kill")

@@ -3,9 +3,13 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from slurm_plugin.errors import VgpuError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 JSON_VERSION = 1  # grows when a field changes its meaning or goes; a new field alone does not change it
 
@@ -14,12 +18,10 @@ def emit(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
-def emit_document(kind: str, content: object) -> None:
-    """One JSON document: `version`, `kind`, then the fields of a dataclass or mapping."""
-    fields = dataclasses.asdict(content) if dataclasses.is_dataclass(content) else content  # type: ignore[arg-type]
-    if not isinstance(fields, Mapping):
-        raise TypeError(f"a document has named fields, not {type(content).__name__}")
-    json.dump({"version": JSON_VERSION, "kind": kind, **fields}, sys.stdout, indent=2, ensure_ascii=True)
+def emit_document(kind: str, content: "DataclassInstance") -> None:
+    """One JSON document: `version`, `kind`, then the fields of a dataclass."""
+    document = {"version": JSON_VERSION, "kind": kind, **dataclasses.asdict(content)}
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=True)
     sys.stdout.write("\n")
 
 

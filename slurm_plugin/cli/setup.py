@@ -1,5 +1,6 @@
 """`vgpu render`: what a site's Slurm needs, to be pasted; and whether the running Slurm has it."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,11 @@ class Part(StrEnum):
     CLI_FILTER = "cli_filter.lua"
     AGENT = "vgpu-agent.service"
     CONTROLLER = "vgpu-controller.service"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    parts: dict[str, str]  # by the name of the file they are for
 
 
 def render(
@@ -63,7 +69,7 @@ def render(
     texts = _texts(side_of(pool, {}, accounting=accounting))
     wanted = {name: text for name, text in texts.items() if part in (Part.ALL, name)}
     if json:
-        emit_document("render", {"parts": {name.value: text for name, text in wanted.items()}})
+        emit_document("render", Rendered(parts={name.value: text for name, text in wanted.items()}))
     else:
         for name, text in wanted.items():
             emit([f"##### {name}", *text.splitlines(), ""] if part is Part.ALL else text.splitlines())

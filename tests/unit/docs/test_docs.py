@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from slurm_plugin import errors
-from slurm_plugin.cli import doctor, view
+from slurm_plugin.cli import doctor, lab, setup, view
 from slurm_plugin.cli.main import INTERRUPTED, NOBODY_READS, app
 from slurm_plugin.cli.output import JSON_VERSION
 from slurm_plugin.config import parse_pool
@@ -35,6 +35,13 @@ DOCUMENTED = {
     "shape": view.ShapeView,
     "doctor": doctor.Report,
     "finding": Finding,
+    "render": setup.Rendered,
+    "lab": lab.LabView,
+    "labs": lab.LabList,
+    "lab place": lab.LabPlace,
+    "lab-status": lab.LabStatusView,
+    "daemon": lab.DaemonView,
+    "lab-env": lab.LabEnvironment,
 }
 
 

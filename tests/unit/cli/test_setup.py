@@ -1,0 +1,130 @@
+"""`vgpu render`, and what `doctor` reads from this host's files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.cli import examine, main
+from slurm_plugin.cli.convert import pool_view
+from slurm_plugin.cli.setup import Part
+from tests.unit.cli.pools import status
+from tests.unit.docs.blocks import ROOT
+
+EXAMPLE = str(ROOT / "configs" / "pool.yaml")
+CATALOGUE = """vgpu-catalogue 1
+pool hpc
+gres vgpu pad vgpu_mem
+default m10
+partition gpu vgpu-wait
+exclusive refuse
+class m10 memory 10 1 1g.10gb
+shape 1 64 512000 m10=7
+node n1 1
+end 9
+"""
+
+
+@pytest.mark.parametrize("part", [part for part in Part if part is not Part.ALL])
+def test_each_part_can_be_printed_alone(part: Part, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--config", EXAMPLE, "render", part.value]) == 0
+    alone = capsys.readouterr().out
+    assert main.run(["--config", EXAMPLE, "render"]) == 0
+    everything = capsys.readouterr().out
+    assert alone.strip() in everything
+    assert f"##### {part.value}\n" in everything
+
+
+def test_render_as_json_has_each_part_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--config", EXAMPLE, "render", "--json", "gres.conf"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert list(document["parts"]) == ["gres.conf"]
+    assert "Name=vgpu Count=1000" in document["parts"]["gres.conf"]
+
+
+def test_accounting_lines_are_printed_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv, expected in ((["render", "slurm.conf"], False), (["render", "slurm.conf", "--accounting"], True)):
+        assert main.run(["--config", EXAMPLE, *argv]) == 0
+        assert ("AccountingStorageTRES" in capsys.readouterr().out) is expected
+
+
+def test_a_weight_that_is_not_known_is_not_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text("version: 1\npool: hpc\npartitions: [gpu]\nnodes:\n  - hosts: n1\n")
+    assert main.run(["--config", str(file), "render"]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert "how many GPUs has n1" in error
+    assert "count" in hint
+
+
+def test_the_scripts_of_a_hook_folder_are_read_with_their_names(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("#!/bin/sh\n")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "90-ours").symlink_to(tmp_path / "real")
+    (tmp_path / "d" / "10-site").write_text("exec /usr/libexec/vgpu/vgpu-prolog\n")
+    text = examine._hook_text(f"{tmp_path}/d/*")
+    assert text is not None
+    assert str(tmp_path / "real") in text
+    assert "vgpu-prolog" in text
+    assert examine._hook_text("") is None
+    assert examine._hook_text(f"{tmp_path}/none/*") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "codes"),
+    [
+        (CATALOGUE, 0o644, []),
+        (CATALOGUE, 0o666, ["catalogue-mode"]),
+        (CATALOGUE.replace("node n1 1", "node n7 1"), 0o644, ["not-in-catalogue"]),
+        (CATALOGUE.replace("end 9", "end 8"), 0o644, ["catalogue"]),
+        (CATALOGUE[:60], 0o644, ["catalogue"]),
+    ],
+)
+def test_the_catalogue_is_checked_as_job_submit_will_read_it(
+    text: str, mode: int, codes: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "catalogue"
+    path.write_text(text)
+    path.chmod(mode)
+    assert [finding.code for finding in examine._catalogue(path, pool_view(status()))] == codes
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["down"], ["up", "--nodes", "3"]],
+)
+def test_a_dry_run_of_the_lab_makes_nothing(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["lab", *argv, "--dry-run", "--dir", str(tmp_path / "labs")]) == 0
+    assert str(tmp_path / "labs") in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["kill", "slurmctld"],
+        ["stop", "agent:n1"],
+        ["start", "agent:n1"],
+        ["reboot", "n1"],
+        ["fault", "n1", "nvmlInit"],
+        ["stick", "n1", "MIG-1"],
+        ["lose", "n1", "0"],
+        ["heal", "n1"],
+        ["status"],
+        ["env"],
+    ],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_lab_that_is_not_there_is_an_error_of_the_lab(
+    argv: list[str], dry_run: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--dry-run"] if dry_run and argv[0] not in ("status", "env") else []
+    assert main.run(["lab", *argv, "--name", "gone", "--dir", str(tmp_path), *more]) == 7
+    assert capsys.readouterr().err.startswith("error: there is no lab gone")
+
+
+def test_no_lab_is_an_empty_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["lab", "list", "--dir", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"version": 1, "kind": "labs", "labs": []}
