@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from slurm_plugin.errors import ConfigError, SlurmError
 from slurm_plugin.model import RunKey
@@ -28,6 +29,8 @@ _WAITS_FOR_RESOURCES = frozenset({"None", "Resources", "Priority"})
 _PARTITION_DOWN = "PartitionDown"
 # In these states a job holds nothing on any node.
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+# A long queue says the same few requests and host lists again and again.
+_TEXTS_KEPT = 1024
 _ARRAY_LIMIT = re.compile(r"%(\d+)$")
 
 
@@ -93,6 +96,7 @@ def _queued_job(row: Sequence[str], running_siblings: int, pool: Pool) -> Queued
     )
 
 
+@lru_cache(_TEXTS_KEPT)
 def _gres_or_nothing(text: str) -> tuple[GresItem, ...]:
     """One user's odd request must not hide everybody else's: what cannot be read asks for nothing the pool knows."""
     try:
@@ -101,6 +105,7 @@ def _gres_or_nothing(text: str) -> tuple[GresItem, ...]:
         return ()
 
 
+@lru_cache(_TEXTS_KEPT)
 def _hosts(text: str) -> tuple[str, ...]:
     try:
         return expand(text)
@@ -119,6 +124,8 @@ def array_tasks(text: str, *, running: int = 0) -> int:
 
     `N/A`, a single index and an expression that is not understood count as 1.
     """
+    if text == "N/A":
+        return 1
     text = text.strip("[]")
     limit = _ARRAY_LIMIT.search(text)
     count = sum(_range_size(part) for part in _ARRAY_LIMIT.sub("", text).split(",") if part)
