@@ -17,6 +17,7 @@ NOBODY = 65534
 _START_S = 15.0
 _STOP_S = 5.0
 _POLL_S = 0.02
+_CGROUPS_CAN_BE_DISABLED = (23, 11)  # and slurmd wants them otherwise
 
 # config_overrides: the nodes have more processors than this machine.
 _SLURM_CONF = """\
@@ -94,7 +95,7 @@ class BareSlurm:
 
     def version(self) -> tuple[int, int]:
         """(22, 5) for `slurm-wlm 22.05.8`."""
-        major, minor = self.run("scontrol", "--version").stdout.split()[1].split(".")[:2]
+        major, minor = self.run("slurmctld", "-V").stdout.split()[1].split(".")[:2]
         return int(major), int(minor)
 
     def job(self, job_id: str) -> dict[str, str]:
@@ -159,8 +160,8 @@ def bare_slurm(scripts: Mapping[str, str]) -> Iterator[BareSlurm]:
         )
         yield cluster
     except BaseException:
-        if (folder / "slurmctld.log").exists():
-            print(cluster.log()[-6000:])
+        for log in sorted((*folder.glob("*.log"), *folder.glob("*.out"))):
+            print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
         raise
     finally:
         cluster.stop()
@@ -184,6 +185,8 @@ def _write_configuration(cluster: BareSlurm, scripts: Mapping[str, str]) -> None
     for where, cli_filter in ((folder, "none"), (folder / "login", "lua")):
         (where / "slurm.conf").write_text(_SLURM_CONF.format(cli_filter=f"cli_filter/{cli_filter}", **values))
         (where / "gres.conf").write_text(_GRES_CONF)
+        if cluster.version() >= _CGROUPS_CAN_BE_DISABLED:
+            (where / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         for name, text in scripts.items():
             (where / name).write_text(text)
 

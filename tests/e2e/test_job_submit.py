@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +59,18 @@ def refusal(slurm: BareSlurm, *options: str) -> str:
     done = slurm.run("sbatch", "--output=/dev/null", "--wrap=sleep 100", *options)
     assert done.returncode != 0
     return done.stderr
+
+
+def update(slurm: BareSlurm, job_id: str, change: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Newer Slurm refuses a change of partition for a moment after submit: that is asked again."""
+    answers: list[subprocess.CompletedProcess[str]] = []
+
+    def settled() -> bool:
+        answers.append(slurm.run("scontrol", "update", f"jobid={job_id}", change, user=user))
+        return "temporarily unavailable" not in answers[-1].stderr
+
+    wait(settled, "an answer")
+    return answers[-1]
 
 
 def gres(slurm: BareSlurm, job_id: str) -> str:
@@ -142,6 +155,18 @@ def test_submit_refuses_with_one_line(slurm: BareSlurm, options: list[str], text
     assert "Invalid generic resource (gres) specification" in said
 
 
+def test_requests_per_task_become_per_node(slurm: BareSlurm) -> None:
+    options = ("--tres-per-task=gres/vgpu:20gb", "-N2", "-n4", "--ntasks-per-node=2")
+    if slurm.version() < NEW:
+        assert "unrecognized option" in refusal(slurm, *options)
+        return
+    job_id = submit(slurm, *options)
+    assert gres(slurm, job_id) == "vgpu:m20:2,vgpu_mem:4"
+    wait(lambda: slurm.job(job_id)["JobState"] == "RUNNING", "a start")
+    said = refusal(slurm, "--tres-per-task=gres/vgpu:20gb", "-n3")
+    assert "ask per node: --gres=vgpu:m20:1" in said
+
+
 def test_other_jobs_are_not_touched(slurm: BareSlurm) -> None:
     job = slurm.job(submit(slurm, "-p", "gpu", "-N1-2", "-n2"))
     assert job["Partition"] == "gpu"
@@ -152,11 +177,11 @@ def test_other_jobs_are_not_touched(slurm: BareSlurm) -> None:
 @pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "user"])
 def test_modify_speaks_the_same_grammar(slurm: BareSlurm, user: int | None) -> None:
     job_id = submit(slurm, "-H", "--gres=vgpu:1", "--chdir=/", user=user)
-    done = slurm.run("scontrol", "update", f"jobid={job_id}", "gres=vgpu:20gb:2", user=user)
+    done = update(slurm, job_id, "gres=vgpu:20gb:2", user)
     assert done.returncode == 0, done.stderr
     assert gres(slurm, job_id) == "vgpu:m20:2,vgpu_mem:4"
     assert "AdminComment=asked vgpu:1 " in slurm.run("scontrol", "show", "job", "-o", job_id).stdout
-    bad = slurm.run("scontrol", "update", f"jobid={job_id}", "gres=vgpu:2g.10gb", user=user)
+    bad = update(slurm, job_id, "gres=vgpu:2g.10gb", user)
     assert bad.returncode != 0
     assert ("did you mean 2g.20gb?" in bad.stderr) == (slurm.version() >= MODIFY_SPEAKS)
     assert gres(slurm, job_id) == "vgpu:m20:2,vgpu_mem:4"
@@ -165,24 +190,25 @@ def test_modify_speaks_the_same_grammar(slurm: BareSlurm, user: int | None) -> N
 def test_modify_keeps_a_users_job_in_the_pool(slurm: BareSlurm) -> None:
     job_id = submit(slurm, "-H", "--gres=vgpu:1", "--chdir=/", user=NOBODY)
 
-    def update(change: str) -> int:
-        return slurm.run("scontrol", "update", f"jobid={job_id}", change, user=NOBODY).returncode
+    def change(to: str) -> int:
+        return update(slurm, job_id, to, NOBODY).returncode
 
-    assert update("partition=gpu") == 0
+    assert change("partition=gpu") == 0
     assert slurm.job(job_id)["Partition"] == "gpu,vgpu-wait"
-    assert update("partition=plain") != 0
-    assert update("numnodes=3") != 0
-    assert update("numnodes=2") == 0
-    assert update("comment=mine") == 0
-    assert update("gres=vgpu:pad:5") != 0
-    assert update("gres=vgpu_mem:0") != 0
+    assert change("partition=plain") != 0
+    assert change("numnodes=3") != 0
+    assert change("numnodes=2") == 0
+    assert change("comment=mine") == 0
+    assert change("gres=vgpu:pad:5") != 0
+    assert change("gres=vgpu_mem:0") != 0
     assert gres(slurm, job_id) == "vgpu:1g.10gb:1,vgpu_mem:1"
-    assert slurm.run("scontrol", "update", f"jobid={job_id}", "partition=plain").returncode == 0, "root may"
+    assert update(slurm, job_id, "partition=plain").returncode == 0, "root may"
+    assert slurm.job(job_id)["Partition"] == "plain"
 
 
 def test_a_plain_job_can_become_a_slice_job(slurm: BareSlurm) -> None:
     job_id = submit(slurm, "-H")
-    assert slurm.run("scontrol", "update", f"jobid={job_id}", "gres=vgpu:1/4").returncode == 0
+    assert update(slurm, job_id, "gres=vgpu:1/4").returncode == 0
     assert gres(slurm, job_id) == "vgpu:q4:1,vgpu_mem:2"
     assert slurm.job(job_id)["Partition"] == "gpu,vgpu-wait"
 
@@ -251,8 +277,8 @@ def test_an_error_in_our_lua_refuses_slice_jobs_only(slurm: BareSlurm) -> None:
         assert "Invalid generic resource (gres) specification" in said
         assert "planted" in slurm.log()
         job_id = submit(slurm, "-H")
-        assert slurm.run("scontrol", "update", f"jobid={job_id}", "gres=vgpu:1").returncode != 0
-        assert slurm.run("scontrol", "update", f"jobid={job_id}", "timelimit=5").returncode == 0
+        assert update(slurm, job_id, "gres=vgpu:1").returncode != 0
+        assert update(slurm, job_id, "timelimit=5").returncode == 0
     submit(slurm, "--gres=vgpu:1")
 
 
@@ -272,7 +298,7 @@ def test_a_broken_catalogue_refuses_slice_jobs_only(slurm: BareSlurm, how: str) 
     try:
         assert "the pool's catalogue is missing or broken" in refusal(slurm, "--gres=vgpu:1")
         job_id = submit(slurm, "-H")
-        assert slurm.run("scontrol", "update", f"jobid={job_id}", "gres=vgpu:1").returncode != 0
+        assert update(slurm, job_id, "gres=vgpu:1").returncode != 0
         code, said = run(slurm, "salloc", "srun", "--gres=vgpu:20gb", "echo", "ran")
         assert code != 0
         assert "inside a job write --gres=vgpu:1" in said
