@@ -34,7 +34,7 @@ def publish(
     `idle`: idle slices offered, by class. `unbound`: slices that running jobs still have to take, by class.
     """
     gres = tuple(gres)
-    total = sum(item.count for item in gres if item.name == names.name)
+    total = total_of(names, gres)
     if not total:
         return None
     taken = _by_type(names, used)
@@ -52,6 +52,15 @@ def publish(
     counts[names.pad] = total - sum(counts.values())
     ours = [GresItem(name=names.name, type=t, count=n) for t, n in counts.items() if n]
     return Published(items=_replaced(names, gres, ours), total=total, cut=cut)
+
+
+def total_of(names: GresNames, gres: Iterable[GresItem]) -> int:
+    """What Slurm counts of our GRES on this node; 0 when it has none.
+
+    After `scontrol reconfigure` 22.05 prints every type with 0, and no total: it has slurm.conf's again, which is ours.
+    """
+    ours = [item for item in gres if item.name == names.name]
+    return sum(item.count for item in ours) or (names.total if ours else 0)
 
 
 def same(one: Iterable[GresItem], other: Iterable[GresItem]) -> bool:

@@ -153,7 +153,7 @@ def _slurm_problems(state: State, node: NodeState) -> list[str]:
     if not takes_jobs(node.slurm):
         problems.append(f"Slurm has it {node.slurm.state}" + (f": {node.slurm.reason}" if node.slurm.reason else ""))
     names = state.config.gres
-    total = sum(item.count for item in node.slurm.gres if item.name == names.name)
+    total = counts.total_of(names, node.slurm.gres)
     if not total:
         problems.append(f"it has no Gres={names.name}:{names.total} in slurm.conf")
     elif total != names.total:

@@ -62,6 +62,13 @@ def test_node_without_our_gres_is_not_touched() -> None:
     assert publish(NAMES, (GresItem(name="gpu", count=4),), (), {"m20": 1}, {}) is None
 
 
+def test_types_of_count_zero_after_a_reconfigure_stand_for_slurm_confs_total() -> None:
+    gres = (vgpu("pad", 0), vgpu("m20", 0), GresItem(name="vgpu_mem", count=32))
+    result = publish(NAMES, gres, (vgpu("m20", 1),), {"m20": 2}, {})
+    assert result is not None
+    assert (text(result.items), result.total) == ("vgpu:m20:3,vgpu:pad:997,vgpu_mem:32", 1000)
+
+
 def test_same_sees_through_order_and_nothing() -> None:
     assert same((vgpu("a", 1), vgpu("b", 2)), (vgpu("b", 2), vgpu("a", 1), vgpu("c", 0)))
     assert not same((vgpu("a", 1),), (vgpu("a", 2),))
