@@ -220,7 +220,8 @@ def _cancel_jobs(lab: Lab) -> None:
     env = launch.slurm_environment(lab)
     if not run_command(["squeue", "--noheader", "--format=%i"], env).strip():
         return
-    run_command(["scancel", "--state=PENDING,RUNNING,SUSPENDED"], env)
+    for state in ("PENDING", "RUNNING", "SUSPENDED"):  # in this order: else a waiting one starts in a running one's place
+        run_command(["scancel", f"--state={state}"], env)
     processes.wait_until(lambda: not run_command(["squeue", "-h", "-o", "%i"], env).strip(), limit_s=CANCEL_LIMIT_S)
 
 
