@@ -968,22 +968,25 @@ local function modify(desc, rec, _, uid)
    return 0
 end
 
--- Run `body`; should it break, refuse the job if it speaks of slices and pass all others. Slurm itself would accept both.
-local function guarded(body, desc, rec, ...)
-   local ok, rc = pcall(body, desc, rec, ...)
+-- Run `body`; should it break, refuse when a record speaks of slices and pass all others. Slurm itself would accept both.
+local function guarded(records, body, ...)
+   local ok, rc = pcall(body, ...)
    if ok then return rc end
-   local about = mentions(desc)
    if slurm.log_error then slurm.log_error("%s", "vgpu.lua: " .. tostring(rc)) end
-   if not about then return 0 end
-   return say_no(M.gres .. ": slices can't be given out now: an error in vgpu.lua; tell your admins")
+   for _, record in ipairs(records) do
+      if mentions(record) then
+         return say_no(M.gres .. ": slices can't be given out now: an error in vgpu.lua; tell your admins")
+      end
+   end
+   return 0
 end
 
 function M.submit(job_desc, part_list, uid)
-   return guarded(submit, job_desc, part_list, uid)
+   return guarded({ job_desc }, submit, job_desc, part_list, uid)
 end
 
 function M.modify(job_desc, job_rec, part_list, uid)
-   return guarded(modify, job_desc, job_rec, part_list, uid)
+   return guarded({ job_desc, job_rec }, modify, job_desc, job_rec, part_list, uid)
 end
 
 -- The command line --------------------------------------------------------------------------------

@@ -192,6 +192,11 @@ def test_an_error_of_ours_refuses_slice_jobs_only(lua: Lua) -> None:
     assert submit(lua, tres_per_node="gres:vgpu") == (REFUSED, {})
     assert submit(lua, tres_per_node="gres:gpu:1") == (0, {})
     assert modify(lua, RECORD, tres_per_node="gres:vgpu") == (REFUSED, {})
+    assert modify(lua, RECORD, min_nodes=2) == (REFUSED, {})
+    assert modify(lua, RECORD, time_limit=5) == (0, {})
+    lua.module[b"parse"] = lua.module[b"decide"]
+    assert modify(lua, {"tres_per_node": "gres:gpu:1"}, min_nodes=2) == (0, {})
+    assert modify(lua, RECORD, min_nodes=2) == (REFUSED, {})
     assert "planted %s" in str(lua.plain(lua.runtime.globals()[b"logged"]))
 
 
