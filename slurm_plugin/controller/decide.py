@@ -42,7 +42,7 @@ class _Node:
 
     state: NodeState
     unbound: Mapping[str, int]  # class -> slices that running jobs still have to take
-    starting: frozenset[str]  # classes of those that are young: a prolog may be taking a slice at this moment
+    starting: bool  # one of those jobs is young: its prolog may be taking a slice at this moment
     reserved: Mapping[str, str]
     layout: NodeLayout
     problems: list[str]
@@ -125,22 +125,20 @@ def _unbound(state: State) -> dict[str, list[QueuedJob]]:
 def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob], assigned: Mapping[str, int]) -> _Node:
     unbound: dict[str, int] = {}
     problems = _slurm_problems(state, node)
-    starting: set[str] = set()
+    starting = False
     for job in jobs:
-        asked = {item.type: item.count for item in job.gres if item.name == state.config.gres.name and item.type}
-        for gres_class, count in asked.items():
-            unbound[gres_class] = unbound.get(gres_class, 0) + count
+        for item in job.gres:
+            if item.name == state.config.gres.name and item.type:
+                unbound[item.type] = unbound.get(item.type, 0) + item.count
         if state.now - job.started_at < STUCK_S:
-            starting |= asked.keys()
+            starting = True
         elif node.agent is Agent.CONNECTED:
             problems.append(f"job {job.job_id} runs here and has no slice: its prolog was lost; scontrol requeue it")
     idle = [piece for piece in node.view.slices if piece.uuid not in node.view.holder] if unbound else []
-    reserved = reserve(idle, unbound, frozenset(starting), state.present, state.serving) if unbound else {}
+    reserved = reserve(idle, unbound, state.present, state.serving) if unbound else {}
     layout = plan_node(node, assigned, reserved)
     problems.extend(layout.problems)
-    return _Node(
-        state=node, unbound=unbound, starting=frozenset(starting), reserved=reserved, layout=layout, problems=problems
-    )
+    return _Node(state=node, unbound=unbound, starting=starting, reserved=reserved, layout=layout, problems=problems)
 
 
 def _slurm_problems(state: State, node: NodeState) -> list[str]:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from slurm_plugin import catalogue
 from slurm_plugin.config import parse_pool
@@ -37,7 +37,14 @@ POLL_BUSY_S = 0.5  # how often Slurm's jobs are read while some wait
 POLL_S = 2.0  # how often otherwise
 RETRY_S = 1.0  # after Slurm did not answer
 
-Views = Mapping[str, NodeState]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """What the agents had told at one moment. GPUs held then stay so for the pass: an answer that comes later says
+    nothing about what is seen here."""
+
+    nodes: Mapping[str, NodeState]
+    held: frozenset[str]
 
 
 class Engine:
@@ -140,13 +147,10 @@ class Engine:
 
     def _plan(self, config: PoolConfig) -> pb.PlanReply:
         groups = {host: group for group in config.groups for host in group.hosts}
-        views = {
-            name: replace(view, group=groups[name], view=replace(view.view, gpus=self.roster[name].gpus or ()))
-            for name, view in self._views().items()
-            if name in groups
-        }
-        decision = decide(self._state(views, config))
-        unknown = sorted(name for name in groups if name not in views or self.roster[name].gpus is None)
+        views = self._views()
+        known = {name: replace(view, group=groups[name]) for name, view in views.nodes.items() if name in groups}
+        decision = decide(self._state(replace(views, nodes=known), config))
+        unknown = sorted(name for name in groups if name not in known or self.roster[name].gpus is None)
         problems = {name: tuple(lines) for name, lines in decision.problems.items()}
         if unknown:
             shown = ", ".join(unknown[:10]) + (" ..." if len(unknown) > 10 else "")
@@ -214,28 +218,29 @@ class Engine:
             self._changed |= again
             self._wake.set()
 
-    def _views(self) -> dict[str, NodeState]:
+    def _views(self) -> Views:
         now = self._clock()
-        return {
+        nodes = {
             name: NodeState(name=name, group=member.group, view=member.view, agent=member.agent(now))
             for name, member in self.roster.items()
         }
+        return Views(nodes=nodes, held=self.steps.held(now))
 
     def _decide(self, views: Views) -> Decision:
         return decide(self._state(views, self.config))
 
     def _state(self, views: Views, config: PoolConfig) -> State:
-        now, nodes = self._clock(), self.books.nodes
+        nodes = self.books.nodes
         same = self.decision is not None and config is self.config
         return State(
             config=config,
             serving=self.offered.serving if self.offered else Serving(),
-            nodes={name: replace(view, slurm=nodes.get(name)) for name, view in views.items()},
+            nodes={name: replace(view, slurm=nodes.get(name)) for name, view in views.nodes.items()},
             jobs=self.books.jobs,
             present=self._present,
             assigned=self.decision.assigned if self.decision and same else {},
-            held_gpus=self.steps.held(now),
-            now=now,
+            held_gpus=views.held,
+            now=self._clock(),
         )
 
     async def _follow_geometry(self) -> None:

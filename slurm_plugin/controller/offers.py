@@ -65,24 +65,19 @@ class Offering:
 
 
 def reserve(
-    idle: Sequence[Slice],
-    unbound: Mapping[str, int],
-    starting: frozenset[str],
-    present: Mapping[str, str],
-    serving: Serving,
+    idle: Sequence[Slice], unbound: Mapping[str, int], present: Mapping[str, str], serving: Serving
 ) -> dict[str, str]:
-    """The idle slices of a node that stay as they are for its running, not yet bound jobs: slice -> class.
+    """The idle slices of a node that its running, not yet bound jobs will take: slice -> class.
 
-    Of the classes in `starting` that is every slice offered so: which of them a prolog takes at this very moment, only
-    its agent knows. For jobs that lost their prolog it is as many as they asked for.
+    Their prologs may be taking them at this very moment, so the choice is the agent's own (slurm_plugin.agent.choose):
+    what is offered as the class, then the smallest that serves, then the agent's order.
     """
-    taken = {s.uuid: offer for s in idle if (offer := present.get(s.uuid, WITHHELD)) in starting}
+    taken: dict[str, str] = {}
     for gres_class in sorted(unbound):
         rank = {profile: nth for nth, profile in enumerate(serving.profiles.get(gres_class, ()))}
-        lack = unbound[gres_class] - sum(offer == gres_class for offer in taken.values())
         fitting = [s for s in idle if s.profile in rank and s.uuid not in taken]
-        fitting.sort(key=lambda s: (present.get(s.uuid) != gres_class, rank[s.profile]))
-        taken |= {s.uuid: gres_class for s in fitting[: max(0, lack)]}
+        fitting.sort(key=lambda s: (present.get(s.uuid) != gres_class, rank[s.profile], s.order))
+        taken |= {s.uuid: gres_class for s in fitting[: unbound[gres_class]]}
     return taken
 
 

@@ -35,6 +35,7 @@ class Slice:
     uuid: str
     gpu: str
     profile: str
+    order: tuple[int, int, int] = (0, 0, 0)  # among equals the agent takes the lowest: room on its GPU, index, start
 
 
 class Agent(StrEnum):
@@ -58,14 +59,21 @@ class NodeView:
         return cls(
             gpus=gpus,
             slices=tuple(
-                Slice(uuid=i.uuid, gpu=gpu.uuid, profile=i.profile)
+                Slice(uuid=i.uuid, gpu=gpu.uuid, profile=i.profile, order=(room, gpu.index, i.start))
                 for gpu in usable
+                for room in (_room(gpu),)
                 for i in gpu.instances
                 if i.ci >= 0 and i.uuid and not i.foreign
             ),
             holder={uuid: grant for grant in grants for uuid in grant.slices},
             bound=frozenset((grant.run.job_id, grant.run.started_at) for grant in grants),
         )
+
+
+def _room(gpu: Gpu) -> int:
+    """Memory slices that no instance covers, as far as placements can tell."""
+    end = max((max(p.starts, default=0) + p.size for p in gpu.profiles), default=0)
+    return end - sum(i.size for i in gpu.instances)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_plugin.agent.choose import Floor, pick
+from slurm_plugin.agent.terms import Offer, Terms, Want
 from slurm_plugin.controller.offers import Demand, Offering, OfferNode, assign, reserve
-from slurm_plugin.controller.state import WITHHELD, Slice
+from slurm_plugin.controller.state import WITHHELD, NodeView, Slice
+from tests.unit.controller import pools
 from tests.unit.controller.pools import serving
 
 SERVING = serving()
@@ -125,17 +128,28 @@ def test_busy_slices_are_asked_about_only_when_another_class_waits_for_them() ->
 
 def test_reserve_takes_what_is_offered_so_first_then_the_best_that_serves() -> None:
     idle = pieces("n1", "3g.40gb", "2g.20gb", "2g.20gb")
-    none: frozenset[str] = frozenset()
-    assert reserve(idle, {"m20": 1}, none, {"n1/0/3g.40gb": "m20"}, SERVING) == {"n1/0/3g.40gb": "m20"}
-    assert reserve(idle, {"m20": 2}, none, {}, SERVING) == {"n1/1/2g.20gb": "m20", "n1/2/2g.20gb": "m20"}
-    assert reserve(idle, {"7g.80gb": 1}, none, {}, SERVING) == {}
+    assert reserve(idle, {"m20": 1}, {"n1/0/3g.40gb": "m20"}, SERVING) == {"n1/0/3g.40gb": "m20"}
+    assert reserve(idle, {"m20": 2}, {}, SERVING) == {"n1/1/2g.20gb": "m20", "n1/2/2g.20gb": "m20"}
+    assert reserve(idle, {"7g.80gb": 1}, {}, SERVING) == {}
 
 
-def test_while_a_prolog_takes_a_slice_all_that_are_offered_so_stay() -> None:
-    idle = pieces("n1", "3g.40gb", "2g.20gb", "1g.20gb")
-    present = {"n1/0/3g.40gb": "m20", "n1/1/2g.20gb": "m20", "n1/2/1g.20gb": "1g.20gb"}
-    kept = {"n1/0/3g.40gb": "m20", "n1/1/2g.20gb": "m20"}
-    assert reserve(idle, {"m20": 1}, frozenset({"m20"}), present, SERVING) == kept
+def test_reserve_among_equals_is_the_agents_choice() -> None:
+    """The very order of slurm_plugin.agent.choose.pick: the fullest GPU, then index, then start."""
+    gpus = (
+        pools.gpu("a", (("2g.20gb", 0),), index=0),
+        pools.gpu("b", (("2g.20gb", 0), ("2g.20gb", 2), ("2g.20gb", 4)), index=1),
+        pools.gpu("c", (("2g.20gb", 0), ("2g.20gb", 2), ("2g.20gb", 4)), index=2),
+    )
+    view = NodeView.of(gpus, (), pools.group("n1"))
+    present = {piece.uuid: "m20" for piece in view.slices if not piece.uuid.endswith("b-2g.20gb-0")}
+    terms = Terms(
+        offers={uuid: Offer(gres_class=c) for uuid, c in present.items()},
+        classes=SERVING.profiles,
+        gpus=frozenset(gpu.uuid for gpu in gpus),
+    )
+    for count in range(1, 8):
+        picked = pick(Floor(gpus=gpus, terms=terms, busy=()), Want(gres_class="m20", count=count))
+        assert set(picked) == reserve(view.slices, {"m20": count}, present, SERVING).keys()
 
 
 PROFILES = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb"]

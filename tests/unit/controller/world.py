@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from slurm_plugin.controller.decide import decide
-from slurm_plugin.controller.state import Decision, NodeState, NodeView, State
+from slurm_plugin.controller.state import Decision, NodeState, NodeView, Slice, State
 from slurm_plugin.model import Gpu, Grant, Instance, Step
 from slurm_plugin.pool import NodeGroup
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
@@ -114,7 +114,12 @@ class World:
 
     def idle(self, node: str) -> list[str]:
         view = self._view(node)
-        return [piece.uuid for piece in view.slices if piece.uuid not in view.holder]
+        return [piece.uuid for piece in sorted(view.slices, key=self._order) if piece.uuid not in view.holder]
+
+    @staticmethod
+    def _order(piece: Slice) -> tuple[int, tuple[int, int, int]]:
+        """An agent takes the smallest first; sizes are in the order of these names."""
+        return (("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb").index(piece.profile), piece.order)
 
     def recount(self) -> None:
         for name, node in self.slurm.items():
