@@ -1010,7 +1010,6 @@ function M.translate(text, step)
       local form = string.format("--gres=%s:%d", M.gres, request.count)
       return refuse("this host has no catalogue of slices (%s); inside a job write %s", M.catalogue, form)
    end
-   request.weight = nil
    local found = M.resolve(request, cat)
    if found.refusal then return found end
    return (found.gres:gsub(",?[^,]*$", "")) -- without the weight, which job_submit adds and a step does not need
