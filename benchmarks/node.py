@@ -1,8 +1,9 @@
 """Rows 3 and 5: what the hooks take of a job's time on a node, and what the agent takes of the node.
 
-A lab of one node runs short jobs one after another, each with an idle slice waiting. A timer in the place of each
-hook and of squeue writes down when the real one started and ended, so that the time Slurm took to answer the agent can
-be told from the hooks' own.
+On a lab of one node a job runs the task prolog again and again; then its epilog and prolog are run in turn, so that a
+prolog finds an idle slice. A timer in the place of each hook and of Slurm's commands writes down when the real one
+started and ended: what Slurm took to answer the agent is told from the hooks' own time. Between two runs the other
+daemons come to rest: on a real site slurmctld and the controller have another host.
 """
 
 import os
@@ -19,7 +20,8 @@ from benchmarks.row import Row, percentile
 from slurm_plugin.lab import commands
 from slurm_plugin.lab.site import Lab, LabSpec
 
-JOBS = 100
+RUNS = 100
+REST_S = 0.15
 HOOKS = ("vgpu-prolog", "vgpu-taskprolog", "vgpu-epilog")
 HOOK_BOUND_MS = 5.0
 MEMORY_BOUND_MIB = 60.0
@@ -39,14 +41,26 @@ class Span:
 def measure() -> Iterator[Row]:
     with _lab() as (lab, env, base):
         folders = _install_timers(lab, base)
-        for _ in range(JOBS):
-            argv = ["srun", "--quiet", "--gres=vgpu:1g.10gb:1", "true"]
-            subprocess.run(argv, env=env, cwd="/", check=True, timeout=WAIT_S, capture_output=True)
-        _until(lambda: sum(span.name == "vgpu-epilog" for span in _spans(folders[0])) >= JOBS)
+        _run_hooks(env, folders[0])
         spans = [span for folder in folders for span in _spans(folder)]
         for name in HOOKS:
             yield _hook_row(name, spans)
         yield from _agent_rows(_pid(lab, base))
+
+
+def _run_hooks(env: dict[str, str], hooks: Path) -> None:
+    task = f"for i in $(seq {RUNS}); do {hooks}/vgpu-taskprolog > /dev/null; sleep {REST_S}; done; exec sleep 600"
+    argv = ["sbatch", "--parsable", "--output=/dev/null", "--gres=vgpu:1g.10gb:1", f"--wrap={task}"]
+    job = subprocess.run(argv, env=env, cwd="/", check=True, capture_output=True, text=True).stdout.strip()
+    _until(lambda: sum(span.name == "vgpu-taskprolog" for span in _spans(hooks)) >= RUNS)
+    as_slurmd = {"PATH": env["PATH"], "SLURM_JOB_ID": job, "SLURM_JOB_UID": str(os.getuid())}
+    for _ in range(RUNS):
+        for name in ("vgpu-epilog", "vgpu-prolog"):
+            ran = subprocess.run([hooks / name], env=as_slurmd, capture_output=True, text=True, timeout=WAIT_S)
+            if ran.returncode or ran.stderr:
+                raise RuntimeError(f"{name}: {ran.stderr.strip()}")
+            time.sleep(REST_S)
+    subprocess.run(["scancel", job], env=env, check=True)
 
 
 @contextmanager
@@ -101,8 +115,8 @@ def _hook_row(name: str, spans: list[Span]) -> Row:
         slurms = sum(max(0, min(hook.end, one.end) - max(hook.start, one.start)) for one in asked)
         whole.append((hook.end - hook.start) / 1e6)
         own.append((hook.end - hook.start - slurms) / 1e6)
-    if len(own) < JOBS:
-        raise RuntimeError(f"{name} ran {len(own)} times for {JOBS} jobs")
+    if len(own) < RUNS:
+        raise RuntimeError(f"{name} ran {len(own)} times, not {RUNS}")
     beside: dict[str, float | str] = {
         "own_p50_ms": round(percentile(own, 0.5), 2),
         "with_slurm_p50_ms": round(percentile(whole, 0.5), 2),
