@@ -6,7 +6,7 @@ import logging
 import resource
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -43,6 +43,7 @@ class Agent:
         self._config = config
         self._threads = Threads()
         self._started_at = time.time()
+        self._version = version("vgpu-pool")
         self.book = Book()
         store = Store(config.state_dir)
         devices = Devices(proc_root=config.proc_root, dev_root=config.dev_root)
@@ -56,25 +57,27 @@ class Agent:
         self.slices.moved = self._moved
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Serve for as long as the context is open. Raises OSError when state folder or socket can't be had."""
+    async def running(self) -> AsyncIterator["asyncio.Future[None]"]:
+        """Serve for as long as the context is open. Yields its end: a future that fails when the agent can't go on.
+
+        Raises OSError when state folder or socket can't be had.
+        """
         await self.runs.start()
         await self.tasks.start()
         await self._server.listen(self._config.socket)
         log.info("agent.started", extra={"node": self._config.node, "grants": len(self.book.grants)})
+        self._end = asyncio.get_running_loop().create_future()
         tasks = [
-            asyncio.create_task(forever)
+            asyncio.create_task(self._for_ever(forever))
             for forever in (
-                self.session.run(),
+                self._meet_controller(),
                 self.runs.serve_waiting(),
                 _every(RECONCILE_S, self.runs.reconcile),
                 _every(REFRESH_S, self.slices.tend),
             )
         ]
-        for task in tasks:
-            task.add_done_callback(_fatal)
         try:
-            yield
+            yield self._end
         finally:
             for task in tasks:
                 task.cancel()
@@ -83,6 +86,20 @@ class Agent:
             self.tasks.close()
             self._threads.close()
 
+    async def _meet_controller(self) -> None:
+        """Not before the GPUs have been seen: a node without any would be taken for one that lost them."""
+        await self.slices.repair()
+        await self.session.run()
+
+    async def _for_ever(self, work: Coroutine[None, None, None]) -> None:
+        """That it ends is a defect. Whoever keeps us running starts us anew, from what is on disk."""
+        try:
+            await work
+        except Exception as error:
+            log.critical("agent.broken", exc_info=error)
+            if not self._end.done():
+                self._end.set_exception(error)
+
     def inventory(self, revision: int) -> pool_pb2.Inventory:
         return pool_pb2.Inventory(
             node=self._config.node,
@@ -90,7 +107,7 @@ class Agent:
             gpus=[convert.gpu_to_wire(gpu) for gpu in self.book.gpus],
             grants=[convert.grant_to_wire(grant) for grant in self.book.grants.values()],
             waiting=convert.waiting_to_wire(self.runs.waiting),
-            agent_version=version("vgpu-pool"),
+            agent_version=self._version,
             started_at=self._started_at,
         )
 
@@ -105,26 +122,23 @@ class Agent:
 
 async def _every(period_s: float, do: Callable[[], Awaitable[None]]) -> None:
     while True:
-        await asyncio.sleep(period_s)
         await do()
-
-
-def _fatal(task: "asyncio.Task[None]") -> None:
-    """What should run for ever has ended: a defect. Whoever keeps us running starts us anew, from what is on disk."""
-    if not task.cancelled() and task.exception() is not None:
-        log.critical("agent.broken", exc_info=task.exception())
-        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(period_s)
 
 
 async def serve(config: AgentConfig) -> None:
-    """The real agent, until SIGTERM or SIGINT."""
+    """The real agent, until SIGTERM or SIGINT. Raises what broke it, if that ended it."""
     _raise_file_limit()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with Agent(config, _adapters(config)).running():
-        await stop.wait()
+    async with Agent(config, _adapters(config)).running() as end:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, _settle, end)
+        await end
     log.info("agent.stopped", extra={"node": config.node})
+
+
+def _settle(end: "asyncio.Future[None]") -> None:
+    if not end.done():
+        end.set_result(None)
 
 
 def _adapters(config: AgentConfig) -> Adapters:

@@ -15,31 +15,18 @@ from enum import StrEnum
 from weakref import WeakValueDictionary
 
 from slurm_plugin.agent.book import Book
+from slurm_plugin.agent.cluster import ASK_PAUSE_S, ASK_TRIES, ask_run, turn_away
 from slurm_plugin.agent.slices import Slices, Threads
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms, Want, wanted
-from slurm_plugin.errors import NvmlError, SlurmError, SlurmUnavailable
+from slurm_plugin.errors import NvmlError, SlurmError
 from slurm_plugin.model import Grant, RunKey
 from slurm_plugin.ports import JobRun, Slurm
 
 log = logging.getLogger(__name__)
 
-ASK_TRIES = 5  # times a prolog asks Slurm which run this is
-ASK_PAUSE_S = 1.0  # between two of them
 CUTS_PER_RUN = 16  # steps tried for one waiting run before it waits for others to end
 WAITING_MAX = 1024  # runs that wait for a slice; beyond it they are turned away at once
-_OVER = (
-    "COMPLET",
-    "CANCEL",
-    "FAIL",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "PREEMPT",
-    "BOOT_FAIL",
-    "DEADLINE",
-    "OUT_OF_ME",
-    "REVOKED",
-)
 
 
 class Outcome(StrEnum):
@@ -94,7 +81,10 @@ class Runs:
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     async def start(self) -> None:
-        """Take up where the last agent left off. Raises OSError when the state folder can't be used."""
+        """Take up where the last agent left off. Raises OSError when the state folder can't be used.
+
+        Neither driver nor Slurm is waited for: hooks can be served from here on. Look at both soon.
+        """
         await self._threads.disk(self._store.open)
         self.book.terms = await self._threads.disk(self._store.terms)
         for grant in await self._threads.disk(self._store.grants):
@@ -102,8 +92,6 @@ class Runs:
                 self.book.add(grant)
             except ValueError:
                 log.exception("grant.contradicts", extra={"job_id": grant.run.job_id})
-        await self._slices.repair()
-        await self.reconcile()
 
     async def agree(self, terms: Terms) -> None:
         """Take in the controller's terms. What binding needs of them is kept on disk."""
@@ -121,16 +109,20 @@ class Runs:
     async def prolog(self, job_id: int) -> None:
         """Give this job's present run what it asked for on this node, within the site's `wait_s`, or turn it away."""
         async with self._lock(job_id):
-            run = await self._ask(job_id, ASK_TRIES)
+            run = await self._ask(job_id)
             want = None if run is None else await self._still_wanted(run)
             if run is None or want is None:
                 return
             if await self._bind(run, want, wait=True) is Outcome.NONE_LEFT:
-                await self._turn_away(run, want)
+                log.warning("bind.none", extra={"job_id": job_id, "class": want.gres_class, "count": want.count})
+                why = f"vgpu: no {want.gres_class} slice on {self.site.node} within {self.site.wait_s:g} s"
+                await turn_away(self._slurm, run, why)
 
     async def late(self, job_id: int) -> bool:
         """A task of a job that has no entry: its prolog may have found no agent. True: it now has all it asked for."""
         async with self._lock(job_id):
+            if job_id in self.book.grants or job_id in self.book.without:
+                return True  # another task of it was first
             run = await self._ask(job_id, 1)
             want = None if run is None else await self._still_wanted(run)
             if run is None or want is None:
@@ -179,24 +171,8 @@ class Runs:
                 if waiting.want.gres_class not in blocked and not await self._serve(waiting):
                     blocked.add(waiting.want.gres_class)
 
-    async def _ask(self, job_id: int, tries: int) -> JobRun | None:
-        """The run of this job that is starting or running now; None when Slurm knows of none, or says nothing."""
-        for left in reversed(range(tries)):
-            try:
-                run = await self._slurm.run_of(job_id)
-            except SlurmUnavailable:
-                if left:
-                    await asyncio.sleep(self.site.ask_pause_s)
-                continue
-            except SlurmError as error:
-                log.error("run.unreadable", extra={"job_id": job_id, "error": str(error)})  # noqa: TRY400
-                return None
-            if run is None or run.key.started_at <= 0 or run.state.startswith(_OVER):
-                log.warning("run.over", extra={"job_id": job_id, "state": run.state if run else "unknown"})
-                return None
-            return run
-        log.error("run.no_answer", extra={"job_id": job_id})
-        return None
+    async def _ask(self, job_id: int, tries: int = ASK_TRIES) -> JobRun | None:
+        return await ask_run(self._slurm, job_id, tries=tries, pause_s=self.site.ask_pause_s)
 
     async def _still_wanted(self, run: JobRun) -> Want | None:
         """What is still to be bound for this run, or None. An older run of the same id loses what it had."""
@@ -281,22 +257,6 @@ class Runs:
         self._slices.moved()
         log.info("bind.done", extra={"job_id": run.key.job_id, "class": want.gres_class, "slices": slices})
         return True
-
-    async def _turn_away(self, run: JobRun, want: Want) -> None:
-        """No slice for a job that Slurm has started: back into the queue if it can go there, else cancelled.
-
-        If neither can be done now, the task prolog still keeps the job from running without its slice.
-        """
-        job_id = run.key.job_id
-        log.warning("bind.none", extra={"job_id": job_id, "class": want.gres_class, "count": want.count})
-        try:
-            if run.requeue:
-                await self._slurm.requeue(job_id)
-            else:
-                why = f"vgpu: no {want.gres_class} slice on {self.site.node} within {self.site.wait_s:g} s"
-                await self._slurm.cancel(job_id, why)
-        except SlurmError as error:
-            log.error("bind.not_turned_away", extra={"job_id": job_id, "error": str(error)})  # noqa: TRY400
 
     async def _release(self, grant: Grant) -> None:
         """Crash: the grant's file is still there, or its slices are idle and root's."""

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.peer import Peer, StepProcess, step_of
@@ -55,7 +56,7 @@ class Tasks:
         self._proc = proc
         self._shares: dict[str, tuple[str, ...]] = {}  # by StepProcess.key
         self._watched: dict[str, int] = {}  # the same steps' pidfds
-        self._lock = asyncio.Lock()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by step
         self.ask_pause_s = ASK_PAUSE_S
 
     async def start(self) -> None:
@@ -98,7 +99,9 @@ class Tasks:
     async def _share(self, step: StepProcess, grant: Grant) -> tuple[str, ...]:
         if step.step in SEES_ALL:
             return grant.slices
-        async with self._lock:
+        lock = self._locks.get(step.key) or asyncio.Lock()
+        self._locks[step.key] = lock
+        async with lock:  # its tasks come together: one asks Slurm for all
             share = self._shares.get(step.key)
             if share is None:
                 count = await self._asked(step, grant)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.devices import Devices
@@ -30,6 +31,18 @@ class Owners(Devices):
         return True
 
 
+class Moves(asyncio.Event):
+    """What wakes the runs that wait; knows when they have all been looked at."""
+
+    rests = False
+
+    async def wait(self) -> Literal[True]:
+        self.rests = True
+        await super().wait()
+        self.rests = False
+        return True
+
+
 @dataclass(kw_only=True)
 class Bench:
     folder: Path
@@ -42,6 +55,7 @@ class Bench:
     book: Book = field(init=False)
     slices: Slices = field(init=False)
     runs: Runs = field(init=False)
+    moves: Moves = field(init=False)
     serving: "asyncio.Task[None]" = field(init=False)
 
     @asynccontextmanager
@@ -51,8 +65,11 @@ class Bench:
         self.slices = Slices(self.book, gpus=self.gpus, devices=self.devices, threads=threads)
         store = self.make_store(self.folder)
         self.runs = Runs(self.site, self.book, slurm=self.slurm, store=store, slices=self.slices, threads=threads)
+        self.moves = self.runs._wake = Moves()
         self.slices.moved = self.runs.stir
         await self.runs.start()
+        await self.slices.repair()
+        await self.runs.reconcile()
         await self.runs.agree(self.terms)
         serving = self.serving = asyncio.create_task(self.runs.serve_waiting())
         try:

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from slurm_plugin.agent.runs import Site
+from slurm_plugin.agent.runs import Outcome, Site
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import NvmlError
@@ -71,7 +71,7 @@ class Node(RuleBasedStateMachine):
         self.fuse = Fuse()
         self.time = 100
         self.started: dict[int, RunKey] = {}  # runs whose prolog has returned and whose epilog has not been called
-        site = Site(node="n1", wait_s=0.01, ask_pause_s=0.0)
+        site = Site(node="n1", wait_s=600.0, ask_pause_s=0.0)
         devices = MortalOwners()
         devices.fuse = self.fuse
         there = (gpu("A", ("1g.20gb", 0), ("3g.40gb", 4)), gpu("B", ("1g.10gb", 0), ("1g.10gb", 1), index=1))
@@ -99,13 +99,22 @@ class Node(RuleBasedStateMachine):
             self.restart()
 
     async def alive(self, what: Coroutine[Any, Any, None]) -> None:
-        """What waits for a dead agent waits for ever."""
+        """Until it is done and nothing moves any more. What still waits then has waited long enough."""
         work = asyncio.create_task(what)
-        await asyncio.wait({work, self.bench.serving}, return_when=asyncio.FIRST_COMPLETED)
-        if self.bench.serving.done():
+        await self.bench.until(lambda: self.dead() or work.done() or (self.rests() and bool(self.bench.runs.waiting)))
+        for waiting in tuple(self.bench.runs.waiting):
+            waiting.end(Outcome.NONE_LEFT)
+        await self.bench.until(lambda: self.dead() or (work.done() and self.rests()))
+        if self.dead():
             work.cancel()
             raise Died
         await work
+
+    def dead(self) -> bool:
+        return self.bench.serving.done()
+
+    def rests(self) -> bool:
+        return self.bench.moves.rests and not self.bench.moves.is_set()
 
     @rule()
     def restart(self) -> None:
@@ -194,4 +203,4 @@ class LongNode(Node):
 TestNode = Node.TestCase
 TestNode.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 TestLongNode = pytest.mark.soak(LongNode.TestCase)
-TestLongNode.settings = settings(max_examples=1000, stateful_step_count=50, deadline=None)
+TestLongNode.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_plugin.agent.runs import ASK_TRIES
+from slurm_plugin.agent.cluster import ASK_TRIES
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import GpuBusy, NoRoom, NvmlError, SlurmError, SlurmUnavailable
