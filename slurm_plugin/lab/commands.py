@@ -177,7 +177,8 @@ def clear_faults(name: str, node: str, base: Path = DEFAULT_BASE) -> None:
 def reboot(name: str, node: str, base: Path = DEFAULT_BASE) -> None:
     """Cut a node's power and switch it on again: jobs die at once, and no GPU instance is left.
 
-    slurmd starts as after a boot (`-b`), so Slurm takes the jobs that ran there for lost.
+    The node is set DOWN meanwhile, which Slurm itself would do only after SlurmdTimeout: jobs there end as NODE_FAIL
+    or are requeued. slurmd starts as after a boot (`-b`).
     """
     lab = load(name, base)
     daemons = [f"slurmd:{_node(lab, node)}", *([f"agent:{node}"] if lab.spec.pool else [])]
@@ -186,6 +187,8 @@ def reboot(name: str, node: str, base: Path = DEFAULT_BASE) -> None:
     processes.kill(processes.jobs_of(lab.node_slurm_conf(node), lab.spool(node)))
     if lab.spec.pool:
         simgpu.reboot(lab.sim_state(node))
+    down = ["scontrol", "update", f"nodename={node}", "state=down", "reason=power lost"]
+    run_command(down, launch.slurm_environment(lab))
     for daemon in reversed(daemons):
         control.ask(lab, "start", daemon=daemon, extra=["-b"] if daemon.startswith("slurmd:") else [])
 
@@ -220,7 +223,11 @@ def _cancel_jobs(lab: Lab) -> None:
     env = launch.slurm_environment(lab)
     if not run_command(["squeue", "--noheader", "--format=%i"], env).strip():
         return
-    for state in ("PENDING", "RUNNING", "SUSPENDED"):  # in this order: else a waiting one starts in a running one's place
+    for state in (
+        "PENDING",
+        "RUNNING",
+        "SUSPENDED",
+    ):  # in this order: else a waiting one starts in a running one's place
         run_command(["scancel", f"--state={state}"], env)
     processes.wait_until(lambda: not run_command(["squeue", "-h", "-o", "%i"], env).strip(), limit_s=CANCEL_LIMIT_S)
 

@@ -111,19 +111,22 @@ def test_a_request_that_nothing_serves_waits_and_starts_when_the_layout_changes_
 
 
 def test_a_big_request_of_higher_priority_starts_within_one_job_of_a_stream_of_small_ones(live: Live) -> None:
-    # One GPU's worth of slices is contended: everything else is taken by jobs that stay.
+    # Only 3g slices are left: half are held, and a stream of small jobs of a second each takes the others again and again.
     for node in live.lab.nodes:
-        live.submit("alice", f"-w{node}", "--gres=vgpu:3g.40gb:4", "-n4")
-    for _ in range(24):  # more than fit at once, each short: a freed slice is taken again at once
-        live.submit("alice", "--gres=vgpu:10gb", script="sleep 2")
-    stay = live.submit("bob", "--gres=vgpu:3g.40gb")
-    live.until(lambda: live.reason(stay) != "None", "the big one waits")
-    live.slurm("scontrol", "update", f"jobid={stay}", "nice=-10000")
-    first = live.slurm("squeue", "-h", "-t", "RUNNING", "-o", "%i %b").splitlines()
-    big = next(line.split()[0] for line in first if "3g.40gb" in line)
-    live.slurm("scancel", big)
-    [(_, uuids)] = live.wait_sees("bob", stay)
-    assert live.profiles(uuids) == ["3g.40gb"]
+        live.submit("alice", f"-w{node}", "--gres=vgpu:3g.40gb:2")
+    narrow = live.policy(("{3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}", "{3g.40gb: 1}"))
+    assert live.apply(narrow).code == 0
+    stream = live.submit("alice", "--gres=vgpu:10gb", "--array=1-400", script="sleep 1")
+    live.until(lambda: len(running(live, stream)) == 4, "the stream has every slice that is left")
+    big = live.submit("bob", "--gres=vgpu:3g.40gb")
+    live.slurm("scontrol", "update", f"jobid={big}", "priority=4294967290")
+    live.until(lambda: live.state(big) == "RUNNING", "the big one runs", limit_s=6)
+    assert live.profiles(live.wait_sees("bob", big)[0][1]) == ["3g.40gb"]
+    assert running(live, stream), "the stream goes on"
+
+
+def running(live: Live, job: str) -> list[str]:
+    return live.slurm("squeue", "--noheader", "--states=RUNNING", "--jobs", job, "--format=%i").splitlines()
 
 
 # Restarts under running jobs
