@@ -8,6 +8,7 @@ from slurm_plugin.lab.processes import MARK
 from slurm_plugin.lab.site import Lab
 
 _MODULE_FOLDER = Path(__file__).parent
+_SOURCES = _MODULE_FOLDER.parent.parent
 NVML_FOLDER = _MODULE_FOLDER / "nvml" / "build"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -57,6 +58,7 @@ def environment(lab: Lab, daemon: Daemon, python: str) -> dict[str, str]:
         "HOME": "/root",
         "LC_ALL": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": str(_SOURCES),  # the daemons run from the same files as the lab
     }
     return base | {"SLURM_CONF": str(lab.slurm_conf)} | dict(daemon.env)
 

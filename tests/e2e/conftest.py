@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.lab import commands
+from slurm_plugin.lab.people import ensure_people
 from slurm_plugin.lab.site import LabSpec
 from tests.e2e.live import Live, name_of_this_run
-from tests.e2e.users import ensure_users
 
 
 @pytest.fixture(scope="session")
 def _started() -> Iterator[Live]:
-    ensure_users()
+    ensure_people()
     base = Path(tempfile.mkdtemp(prefix="labs", dir="/run"))
     base.chmod(0o755)
     name = name_of_this_run()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_plugin.lab import commands, processes, simgpu
+from slurm_plugin.lab.people import as_person
 from slurm_plugin.lab.simgpu import SimInstance
 from slurm_plugin.lab.site import Lab
 
@@ -43,10 +44,9 @@ class Live:
 
     def run(self, user: str, *argv: str, limit_s: float = 60.0, **env: str) -> Ran:
         """One command, as this user, in the user's own folder."""
-        as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--", *argv]
         home = self.home(user)
         done = subprocess.run(
-            as_user,
+            as_person(user, argv),
             env=self.env | {"HOME": str(home), "USER": user} | env,
             cwd=home,
             capture_output=True,

@@ -111,7 +111,7 @@ def test_a_request_that_nothing_serves_waits_and_starts_when_the_layout_changes_
 
 
 def test_a_big_request_of_higher_priority_starts_within_one_job_of_a_stream_of_small_ones(live: Live) -> None:
-    # Only 3g slices are left: half are held, and a stream of small jobs of a second each takes the others again and again.
+    # Only 3g slices are left: half are held, the others go to a stream of small jobs of a second each, again and again.
     for node in live.lab.nodes:
         live.submit("alice", f"-w{node}", "--gres=vgpu:3g.40gb:2")
     narrow = live.policy(("{3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}", "{3g.40gb: 1}"))
