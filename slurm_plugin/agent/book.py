@@ -6,6 +6,7 @@ more is given to another. Whatever would break it raises, and leaves the book un
 """
 
 from collections import OrderedDict
+from dataclasses import replace
 
 from slurm_plugin.agent.choose import Floor, cut, pick
 from slurm_plugin.agent.terms import Terms, Want
@@ -20,16 +21,25 @@ class Book:
         self.terms = Terms()
         self.grants: dict[int, Grant] = {}  # by job id: one run a job at a time
         self.without: OrderedDict[int, RunKey] = OrderedDict()
+        self.unseen: set[str] = set()  # freed slices not yet looked at: soon idle, or haunted
+        self.haunted: set[str] = set()  # somebody without a grant still computes there
         self._promised: dict[int, tuple[str, ...]] = {}  # slices kept for a run while one more is cut for it
         self._steps: dict[str, Step] = {}  # by GPU: changes under way
 
     def busy(self, *, but: int = -1) -> set[str]:
-        """Slices in a grant, or promised to a run other than job `but`."""
+        """Slices in a grant, promised to a run other than job `but`, or not known to be left by everybody."""
         held = {uuid for grant in self.grants.values() for uuid in grant.slices}
-        return held.union(*(slices for job_id, slices in self._promised.items() if job_id != but))
+        return held.union(
+            self.unseen, self.haunted, *(slices for job_id, slices in self._promised.items() if job_id != but)
+        )
 
     def pick(self, job_id: int, want: Want) -> tuple[str, ...]:
         return pick(self._floor(job_id), want)
+
+    def soon(self, job_id: int, want: Want) -> bool:
+        """Will there be enough when the freed slices have been looked at?"""
+        floor = self._floor(job_id)
+        return len(pick(replace(floor, busy=set(floor.busy) - self.unseen), want)) >= want.count
 
     def cut(self, job_id: int, want: Want, refused: set[tuple[str, str]]) -> Step | None:
         return cut(self._floor(job_id), want, refused)
@@ -77,7 +87,7 @@ class Book:
         if step.gpu in self._steps:
             return "another step is changing this GPU"
         there = {(one.profile, one.start): one for one in gpu.instances}
-        busy = self.busy()
+        busy = self.busy() - self.unseen  # if somebody is still there, the driver refuses
         for profile, start in step.destroy:
             instance = there.get((profile, start))
             if instance is None:

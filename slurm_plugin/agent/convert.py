@@ -1,6 +1,6 @@
 """Between the wire and the agent's own words."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from slurm_plugin.agent.runs import Waiting
 from slurm_plugin.agent.terms import Offer, Terms
@@ -8,7 +8,8 @@ from slurm_plugin.model import Gpu, Grant, Step
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 
 
-def gpu_to_wire(gpu: Gpu) -> pool_pb2.Gpu:
+def gpu_to_wire(gpu: Gpu, haunted: Collection[str] = ()) -> pool_pb2.Gpu:
+    """`haunted`: slices that somebody without a grant uses; to the pool they are as foreign as others' instances."""
     return pool_pb2.Gpu(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -36,7 +37,7 @@ def gpu_to_wire(gpu: Gpu) -> pool_pb2.Gpu:
                 gi=one.gi,
                 ci=one.ci,
                 uuid=one.uuid,
-                foreign=one.foreign,
+                foreign=one.foreign or one.uuid in haunted,
             )
             for one in gpu.instances
         ],

@@ -84,6 +84,7 @@ class Agent:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._server.close()
             self.tasks.close()
+            self.slices.close()
             self._threads.close()
 
     async def _meet_controller(self) -> None:
@@ -104,7 +105,7 @@ class Agent:
         return pool_pb2.Inventory(
             node=self._config.node,
             revision=revision,
-            gpus=[convert.gpu_to_wire(gpu) for gpu in self.book.gpus],
+            gpus=[convert.gpu_to_wire(gpu, self.book.haunted) for gpu in self.book.gpus],
             grants=[convert.grant_to_wire(grant) for grant in self.book.grants.values()],
             waiting=convert.waiting_to_wire(self.runs.waiting),
             agent_version=self._version,

@@ -218,7 +218,8 @@ class Runs:
             for _ in range(CUTS_PER_RUN):
                 if waiting.outcome.done() or await self._take_for(waiting):
                     return True
-                step = self.book.cut(job_id, waiting.want, refused)
+                soon = self.book.soon(job_id, waiting.want)
+                step = None if soon else self.book.cut(job_id, waiting.want, refused)
                 if step is None:
                     return False
                 self.book.promise(job_id, self.book.pick(job_id, waiting.want))
@@ -267,6 +268,7 @@ class Runs:
             log.exception("grant.not_deleted", extra={"job_id": job_id})
         asks = any(offer.ask for slice_ in grant.slices if (offer := self.book.terms.offers.get(slice_)))
         self._drop(grant)
+        self._slices.freed(grant.slices)
         self._slices.moved()
         log.info("release.done", extra={"job_id": job_id, "slices": grant.slices})
         if asks:

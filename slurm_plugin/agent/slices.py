@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from slurm_plugin.agent.book import Book
+from slurm_plugin.agent.choose import is_slice
 from slurm_plugin.agent.devices import Devices
 from slurm_plugin.errors import GpuBusy, NvmlError
 from slurm_plugin.model import Gpu, Grant, MigMode, Step
@@ -14,6 +15,8 @@ from slurm_plugin.ports import Gpus
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+FIRST_LOOK_S, LAST_LOOK_S = 0.5, 30.0  # between two looks at a slice that somebody has not left
 
 
 class Threads:
@@ -46,6 +49,7 @@ class Slices:
         self._threads = threads
         self._locks: dict[str, asyncio.Lock] = {}
         self._settled: set[tuple[str, int, int]] = set()  # (GPU, gi, ci) whose devices are in the right hands
+        self._looking: set[asyncio.Task[None]] = set()
         self.moved = moved
 
     async def refresh(self, renewed: str = "") -> None:
@@ -102,12 +106,15 @@ class Slices:
             await self.refresh(gpu.uuid)
 
     async def repair(self) -> None:
-        """Destroy what is half made on the pool's GPUs: nobody can use it, and it takes room."""
+        """Destroy what is half made on the pool's GPUs, which takes room for nothing, and look at what is idle."""
         await self.tend()
         for gpu in self._book.gpus:
             if gpu.uuid in self._book.terms.gpus:
                 async with self._locks.setdefault(gpu.uuid, asyncio.Lock()):
                     await self._clean(gpu.uuid)
+        busy = self._book.busy()
+        pool = (gpu for gpu in self._book.gpus if gpu.uuid in self._book.terms.gpus)
+        self.freed(one.uuid for gpu in pool for one in gpu.instances if is_slice(one) and one.uuid not in busy)
 
     async def _clean(self, gpu_uuid: str) -> None:
         gpu = next((one for one in self._book.gpus if one.uuid == gpu_uuid), None)
@@ -119,6 +126,41 @@ class Slices:
                 log.warning("repair.failed", extra={"gpu": gpu_uuid, "instance": shape, "error": str(error)})
         if half:
             await self.refresh(gpu_uuid)
+
+    def freed(self, slices: Iterable[str]) -> None:
+        """Look whether everybody has left these slices before they are given out again. Does not wait for it."""
+        for slice_ in slices:
+            if slice_ not in self._book.unseen | self._book.haunted:
+                self._book.unseen.add(slice_)
+                task = asyncio.create_task(self._look(slice_))
+                self._looking.add(task)
+                task.add_done_callback(self._looking.discard)
+
+    async def _look(self, slice_: str) -> None:
+        """Until nobody computes there, or it is no more. A driver that says nothing has not said nobody."""
+        pause_s = FIRST_LOOK_S
+        while self._book.instance(slice_) is not None:
+            try:
+                pids = await self._threads.driver(self._gpus.processes, slice_)
+            except NvmlError as error:
+                log.warning("slice.unseen", extra={"slice": slice_, "error": str(error)})
+            else:
+                if not pids:
+                    break
+                if slice_ not in self._book.haunted:
+                    log.warning("slice.haunted", extra={"slice": slice_, "pids": pids})
+                    self._book.haunted.add(slice_)
+                    self._book.unseen.discard(slice_)
+                    self.moved()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LAST_LOOK_S)
+        self._book.unseen.discard(slice_)
+        self._book.haunted.discard(slice_)
+        self.moved()
+
+    def close(self) -> None:
+        for task in self._looking:
+            task.cancel()
 
     def hand_over(self, grant: Grant) -> None:
         """The devices of a grant's slices to its user. On the disk thread, like `take_back`."""

@@ -71,12 +71,14 @@ class Bench:
         await self.slices.repair()
         await self.runs.reconcile()
         await self.runs.agree(self.terms)
+        await self.until(lambda: not self.book.unseen)
         serving = self.serving = asyncio.create_task(self.runs.serve_waiting())
         try:
             yield self
         finally:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
+            self.slices.close()
             threads.close()
 
     def held(self) -> dict[int, tuple[str, ...]]:

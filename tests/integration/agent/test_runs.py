@@ -1,9 +1,12 @@
 import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
 
+from slurm_plugin.agent import slices as slices_module
 from slurm_plugin.agent.cluster import ASK_TRIES
+from slurm_plugin.agent.convert import gpu_to_wire
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import GpuBusy, NoRoom, NvmlError, SlurmError, SlurmUnavailable
@@ -312,3 +315,66 @@ async def test_a_task_of_a_run_the_agent_missed_is_bound_late_or_refused(bench: 
         bench.slurm.runs = {1: run(1), 2: run(2, ""), 3: run(3, "m20", 9), 4: run(4, state="COMPLETING")}
         assert [await bench.runs.late(job_id) for job_id in (1, 2, 3, 4, 5)] == [True, True, False, False, False]
         assert bench.held() == {1: (FIRST,)}
+
+
+async def test_a_slice_somebody_still_computes_on_is_given_to_nobody_until_he_leaves(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices_module, "FIRST_LOOK_S", 0.001)
+    async with bench.running():
+        await start(bench, 1)
+        bench.gpus.there[FIRST] = (4242,)
+        await bench.runs.epilog(1)
+        await bench.until(lambda: bench.book.haunted == {FIRST})
+        wire = gpu_to_wire(bench.book.gpus[0], bench.book.haunted)
+        assert [one.uuid for one in wire.instances if one.foreign] == [FIRST]
+        with pytest.raises(GpuBusy, match="in use"):
+            await bench.slices.make(Step(gpu="A", destroy=(("1g.20gb", 0),)))
+        await start(bench, 2)
+        assert bench.held() == {2: (SECOND,)}
+        bench.gpus.there.clear()
+        await bench.until(lambda: not bench.book.haunted)
+        await start(bench, 3)
+        assert bench.held()[3] == (FIRST,)
+
+
+async def test_a_slice_that_was_in_use_before_the_agent_started_is_seen_so(bench: Bench) -> None:
+    bench.gpus.there[FIRST] = (4242,)
+    async with bench.running():
+        assert bench.book.haunted == {FIRST}
+
+
+async def test_a_silent_driver_is_not_taken_for_nobody(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench.running():
+        await start(bench, 1)
+
+        def silent(_: str) -> tuple[int, ...]:
+            raise NvmlError("no answer")
+
+        monkeypatch.setattr(bench.gpus, "processes", silent)
+        monkeypatch.setattr(slices_module, "FIRST_LOOK_S", 600.0)
+        await bench.runs.epilog(1)
+        await start(bench, 2)
+        assert bench.held() == {2: (SECOND,)}
+        assert bench.book.unseen == {FIRST}
+
+
+async def test_nothing_is_cut_for_a_run_while_a_freed_slice_is_looked_at(bench: Bench) -> None:
+    bench.gpus.now["A"] = gpu("A", ("1g.20gb", 0))
+    async with bench.running():
+        await start(bench, 1)
+        looked = threading.Event()
+        real = bench.gpus.processes
+
+        def slow(slice_: str) -> tuple[int, ...]:
+            assert looked.wait(PATIENCE_S)
+            return real(slice_)
+
+        bench.gpus.processes = slow  # type: ignore[method-assign]
+        await bench.runs.epilog(1)
+        waiter = asyncio.create_task(start(bench, 2))
+        await bench.until(lambda: len(bench.runs.waiting) == 1 and bench.moves.rests and not bench.moves.is_set())
+        looked.set()
+        await asyncio.wait_for(waiter, PATIENCE_S)
+        assert bench.held() == {2: (FIRST,)}
+        assert bench.gpus.steps == []

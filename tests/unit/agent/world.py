@@ -73,6 +73,7 @@ class FakeGpus:
     def __init__(self, *gpus: Gpu) -> None:
         self.now = {one.uuid: one for one in gpus}
         self.steps: list[Step] = []
+        self.there: dict[str, tuple[int, ...]] = {}  # pids by slice
         self.before: Callable[[Step], None] = lambda step: None
 
     def inventory(self) -> tuple[Gpu, ...]:
@@ -92,7 +93,7 @@ class FakeGpus:
         return self.now[gpu]
 
     def processes(self, slice_uuid: str) -> tuple[int, ...]:
-        return ()
+        return self.there.get(slice_uuid, ())
 
 
 class FakeSlurm:
