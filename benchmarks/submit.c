@@ -1,5 +1,5 @@
-/* Submit COUNT held batch jobs that ask for GRES, and print how long each slurm_submit_batch_job() took, in ns.
- * submit COUNT GRES; the cluster is the one SLURM_CONF names. */
+/* Submit COUNT held batch jobs that ask for each GRES in turn, and print how long each slurm_submit_batch_job() took,
+ * in ns. submit COUNT GRES...; the cluster is the one SLURM_CONF names. */
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
@@ -28,18 +28,18 @@ int main(int argc, char **argv)
 {
     char *environment[] = {"PATH=/usr/bin:/bin", NULL};
     char gres[256];
-    int count = argc == 3 ? atoi(argv[1]) : 0;
+    int count = argc >= 3 ? atoi(argv[1]) : 0;
 
     if (count < 1) {
-        fprintf(stderr, "usage: submit COUNT GRES\n");
+        fprintf(stderr, "usage: submit COUNT GRES...\n");
         return 2;
     }
-    snprintf(gres, sizeof gres, PREFIX "%s", argv[2]);
     slurm_init(NULL);
     for (int i = 0; i < count; i++) {
         job_desc_msg_t job;
         submit_response_msg_t *response = NULL;
 
+        snprintf(gres, sizeof gres, PREFIX "%s", argv[2 + i % (argc - 2)]);
         slurm_init_job_desc_msg(&job);
         job.name = "bench";
         job.user_id = getuid();
