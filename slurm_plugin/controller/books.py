@@ -28,6 +28,7 @@ class Books:
         self._due = 0.0  # monotonic
         self.jobs: tuple[QueuedJob, ...] = ()
         self.nodes: dict[str, SlurmNode] = {}
+        self.totals: dict[str, int] = {}  # of our GRES, as last seen
 
     def read_all_next(self) -> None:
         self._due = 0.0
@@ -84,9 +85,7 @@ class Books:
     async def _read_some(self, names: set[str]) -> set[str]:
         if not names:
             return set()
-        found = await self._slurm.nodes(sorted(names))
-        self.nodes |= {node.name: node for node in found}
-        return {node.name for node in found}
+        return self._take(await self._slurm.nodes(sorted(names)))
 
     async def _read_all(self, pool: set[str]) -> set[str]:
         began = time.monotonic()
@@ -97,6 +96,17 @@ class Books:
         except SlurmError:
             self.nodes = {}  # Slurm refuses them all for one unknown name: ask for every node next time
             raise
-        self.nodes = {node.name: node for node in found if node.name in pool}
+        self.nodes = {}
+        self._take(node for node in found if node.name in pool)
         self._due = began + max(POLL_S, POLL_SHARE * (time.monotonic() - began))
         return set(self.nodes)
+
+    def _take(self, found: Iterable[SlurmNode]) -> set[str]:
+        read = {node.name: node for node in found}
+        self.nodes |= read
+        self.totals |= {
+            name: total
+            for name, node in read.items()
+            if (total := counts.total_of(self.names, node.gres, self.totals.get(name, 0)))
+        }
+        return set(read)

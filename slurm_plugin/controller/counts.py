@@ -4,8 +4,9 @@ For a class c: published(c) = used(c), as Slurm says, + idle slices offered as c
 take when their prolog binds. So a job that starts, binds or ends changes nothing here, and Slurm needs no update.
 
 Three rules hold whatever the input: the total stays what it is, no type is published below its use (Slurm's unsigned
-arithmetic would wrap), and everything that is not ours comes back unchanged. After a restart of slurmctld jobs are
-counted untyped: they use no type, and their slices are not idle, so the same formula holds.
+arithmetic would wrap), and everything that is not ours comes back unchanged. After a restart or a reconfigure of
+slurmctld some jobs are counted under no type: their slices are not idle, so the same formula holds, in whatever order
+they end.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,13 +29,15 @@ def publish(
     used: Iterable[GresItem],
     idle: Mapping[str, int],
     unbound: Mapping[str, int],
+    seen: int = 0,
 ) -> Published | None:
     """What this node's Gres must be; None when it has none of our GRES, which only slurm.conf can give it.
 
-    `idle`: idle slices offered, by class. `unbound`: slices that running jobs still have to take, by class.
+    `idle`: idle slices offered, by class. `unbound`: slices that running jobs still have to take, by class. `seen`: the
+    node's total as it was last seen.
     """
     gres = tuple(gres)
-    total = total_of(names, gres)
+    total = total_of(names, gres, seen)
     if not total:
         return None
     taken = _by_type(names, used)
@@ -54,13 +57,14 @@ def publish(
     return Published(items=_replaced(names, gres, ours), total=total, cut=cut)
 
 
-def total_of(names: GresNames, gres: Iterable[GresItem]) -> int:
+def total_of(names: GresNames, gres: Iterable[GresItem], seen: int = 0) -> int:
     """What Slurm counts of our GRES on this node; 0 when it has none.
 
-    After `scontrol reconfigure` 22.05 prints every type with 0, and no total: it has slurm.conf's again, which is ours.
+    After `scontrol reconfigure` 22.05 prints every type with 0, and no total: it has slurm.conf's again, which is what
+    was `seen` before, or ours.
     """
     ours = [item for item in gres if item.name == names.name]
-    return sum(item.count for item in ours) or (names.total if ours else 0)
+    return sum(item.count for item in ours) or (seen or names.total if ours else 0)
 
 
 def same(one: Iterable[GresItem], other: Iterable[GresItem]) -> bool:

@@ -20,6 +20,7 @@ from slurm_plugin.controller.state import (
     Decision,
     GpuPlan,
     NodeState,
+    NodeView,
     OfferOut,
     Serving,
     State,
@@ -151,7 +152,7 @@ def _slurm_problems(state: State, node: NodeState) -> list[str]:
     if not takes_jobs(node.slurm):
         problems.append(f"Slurm has it {node.slurm.state}" + (f": {node.slurm.reason}" if node.slurm.reason else ""))
     names = state.config.gres
-    total = counts.total_of(names, node.slurm.gres)
+    total = counts.total_of(names, node.slurm.gres, node.total)
     if not total:
         problems.append(f"it has no Gres={names.name}:{names.total} in slurm.conf")
     elif total != names.total:
@@ -211,12 +212,22 @@ def _gres(state: State, node: _Node, classes: Mapping[str, str]) -> tuple[GresIt
             offered = classes[piece.uuid]
             if offered and piece.uuid not in view.holder:
                 idle[offered] = idle.get(offered, 0) + 1
-    wanted = counts.publish(state.config.gres, slurm.gres, slurm.gres_used, idle, node.unbound)
+    unbound = _with_unseen(node.unbound, slurm, view)
+    wanted = counts.publish(state.config.gres, slurm.gres, slurm.gres_used, idle, unbound, node.state.total)
     if wanted is None:
         return None
     if wanted.cut:
         node.problems.append(f"{wanted.cut} idle slices can't be offered: the total of {wanted.total} is used up")
     return None if counts.same(wanted.items, slurm.gres) else wanted.items
+
+
+def _with_unseen(unbound: Mapping[str, int], slurm: SlurmNode, view: NodeView) -> dict[str, int]:
+    """Jobs were read before nodes: what is used and neither granted nor known to run was started in between."""
+    granted: dict[str, int] = {}
+    for grant in view.holder.values():
+        granted[grant.gres_class] = granted.get(grant.gres_class, 0) + 1
+    unseen = {item.type: item.count - granted.get(item.type, 0) for item in slurm.gres_used if item.type}
+    return {c: max(unbound.get(c, 0), unseen.get(c, 0)) for c in unbound.keys() | unseen.keys()}
 
 
 def _offers(node: _Node, classes: Mapping[str, str], asked: frozenset[str]) -> tuple[OfferOut, ...]:

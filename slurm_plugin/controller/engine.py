@@ -230,12 +230,15 @@ class Engine:
         return decide(self._state(views, self.config))
 
     def _state(self, views: Views, config: PoolConfig) -> State:
-        nodes = self.books.nodes
+        slurm, totals = self.books.nodes, self.books.totals
         same = self.decision is not None and config is self.config
         return State(
             config=config,
             serving=self.offered.serving if self.offered else Serving(),
-            nodes={name: replace(view, slurm=nodes.get(name)) for name, view in views.nodes.items()},
+            nodes={
+                name: replace(view, slurm=slurm.get(name), total=totals.get(name, 0))
+                for name, view in views.nodes.items()
+            },
             jobs=self.books.jobs,
             present=self._present,
             assigned=self.decision.assigned if self.decision and same else {},

@@ -69,6 +69,16 @@ def test_types_of_count_zero_after_a_reconfigure_stand_for_slurm_confs_total() -
     assert (text(result.items), result.total) == ("vgpu:m20:3,vgpu:pad:997,vgpu_mem:32", 1000)
 
 
+def test_after_a_reconfigure_every_type_is_shown_with_nothing_and_the_total_is_as_it_was_seen() -> None:
+    """Slurm 22.05 then shows one of three jobs of a class as used, and no total."""
+    zero = (vgpu("pad", 0), vgpu("1g.10gb", 0), GresItem(name="vgpu_mem", count=32))
+    used = (vgpu("pad", 0), vgpu("1g.10gb", 1))
+    for total, pad in ((0, 994), (500, 494)):
+        result = publish(NAMES, zero, used, {"1g.10gb": 5}, {}, total)
+        assert result is not None
+        assert text(result.items) == f"vgpu:1g.10gb:6,vgpu:pad:{pad},vgpu_mem:32"
+
+
 def test_same_sees_through_order_and_nothing() -> None:
     assert same((vgpu("a", 1), vgpu("b", 2)), (vgpu("b", 2), vgpu("a", 1), vgpu("c", 0)))
     assert not same((vgpu("a", 1),), (vgpu("a", 2),))

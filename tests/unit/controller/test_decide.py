@@ -171,6 +171,12 @@ def test_what_is_wrong_with_a_node_in_slurm_is_told() -> None:
     assert decision.gres.keys() == {"n1"}
 
 
+def test_job_that_started_after_the_jobs_were_read_is_counted_for() -> None:
+    """Its node was read later and shows it as used: the slice it will take is not offered to another."""
+    used = slurm_node("n1", used=[vgpu("1g.10gb")])
+    assert decide(state(node("n1", gpu("a", SEVEN), slurm=used))).gres["n1"][0] == vgpu("1g.10gb", 7)
+
+
 def test_job_that_lost_its_prolog_is_told() -> None:
     decision = decide(state(node("n1", gpu("a", SEVEN)), jobs=(running(5, "1g.10gb", started_at=40),)))
     assert any("job 5" in line for line in decision.problems["n1"])
