@@ -17,6 +17,7 @@ from slurm_plugin.errors import VgpuError
 
 INTERRUPTED = 130
 NOBODY_READS = 141
+OF_VGPU = ("--config", "--controller", "--controller-uid", "--munge-socket")  # not of its commands
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, no_args_is_help=True)
 app.callback()(where)
@@ -52,10 +53,12 @@ def _usage(error: TyperException) -> int:
     text = error.format_message()
     if not text or "\n" in text:  # no arguments: the message is the whole help
         say(text)
-    else:
-        say(f"error: {text}")
-        context = getattr(error, "ctx", None)
-        say(f"hint: {context.command_path if context else 'vgpu'} --help")
+        return error.exit_code
+    context, option = getattr(error, "ctx", None), getattr(error, "option_name", "")
+    command = context.command_path if context else "vgpu"
+    misplaced = option in OF_VGPU and command != "vgpu"
+    say(f"error: {text}")
+    say(f"hint: write it before the command: vgpu {option} ..." if misplaced else f"hint: {command} --help")
     return error.exit_code
 
 

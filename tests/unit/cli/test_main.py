@@ -118,6 +118,16 @@ def test_a_wrong_pool_file_is_told_with_its_line(tmp_path: Path, capsys: pytest.
     assert f"{file}:" in capsys.readouterr().err
 
 
+def test_an_option_of_vgpu_behind_the_command_is_told_where_it_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["status", "--config", "x"]) == 2
+    assert capsys.readouterr().err.splitlines()[1] == "hint: write it before the command: vgpu --config ..."
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("vgpu ")
+
+
 def test_no_arguments_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([]) == 2
     assert "Commands:" in "".join(capsys.readouterr())
