@@ -63,7 +63,8 @@ def decide(state: State) -> Decision:
         state.serving,
     )
     classes = _classes(state, nodes, offering)
-    gres = {name: items for name, node in nodes.items() if (items := _gres(state, node, classes)) is not None}
+    ending = _ending(state, nodes, offering.asked)
+    gres = {name: items for name, node in nodes.items() if (items := _gres(state, node, classes, ending)) is not None}
     return Decision(
         gres=gres,
         offers={name: _offers(node, classes, offering.asked) for name, node in nodes.items()},
@@ -201,7 +202,21 @@ def _kept(state: State, uuid: str, profile: str) -> str:
     return now if now and serving.serves(now, profile) else serving.home.get(profile, WITHHELD)
 
 
-def _gres(state: State, node: _Node, classes: Mapping[str, str]) -> tuple[GresItem, ...] | None:
+def _ending(state: State, nodes: Mapping[str, _Node], asked: frozenset[str]) -> frozenset[str]:
+    """Slices of jobs whose epilogs run, and which nobody else waits for: as good as idle.
+
+    Slurm does not count them as used any more, and starts nothing on the node before its epilog has ended.
+    """
+    over = {(job.job_id, job.started_at) for job in state.jobs if job.state == "COMPLETING"}
+    return frozenset(
+        uuid
+        for node in (nodes.values() if over else ())
+        for uuid, grant in node.state.view.holder.items()
+        if (grant.run.job_id, grant.run.started_at) in over and uuid not in asked and uuid not in node.layout.away
+    )
+
+
+def _gres(state: State, node: _Node, classes: Mapping[str, str], ending: frozenset[str]) -> tuple[GresItem, ...] | None:
     """The Gres this node must have, when it has another one. A node whose agent may be back soon is left as it is."""
     slurm, view = node.state.slurm, node.state.view
     if slurm is None or node.state.agent is Agent.EXPECTED:
@@ -210,7 +225,7 @@ def _gres(state: State, node: _Node, classes: Mapping[str, str]) -> tuple[GresIt
     if node.state.agent is Agent.CONNECTED:
         for piece in view.slices:
             offered = classes[piece.uuid]
-            if offered and piece.uuid not in view.holder:
+            if offered and (piece.uuid not in view.holder or piece.uuid in ending):
                 idle[offered] = idle.get(offered, 0) + 1
     unbound = _with_unseen(node.unbound, slurm, view)
     wanted = counts.publish(state.config.gres, slurm.gres, slurm.gres_used, idle, unbound, node.state.total)

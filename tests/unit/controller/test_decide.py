@@ -177,6 +177,17 @@ def test_job_that_started_after_the_jobs_were_read_is_counted_for() -> None:
     assert decide(state(node("n1", gpu("a", SEVEN), slurm=used))).gres["n1"][0] == vgpu("1g.10gb", 7)
 
 
+def test_slice_of_a_job_whose_epilog_runs_is_as_good_as_idle_unless_another_class_waits_for_it() -> None:
+    """Slurm starts nothing on the node before the epilog ends: a stream of jobs of one class needs no update."""
+    held = grant(7, "m10", "MIG-a-3g.40gb-4")
+    over = replace(running(7, "m10"), state="COMPLETING")
+    published = slurm_node("n1", gres=(vgpu("1g.10gb", 4), vgpu("m10"), vgpu("pad", 995), PUBLISHED[-1]))
+    one = node("n1", gpu("a", MIXED), grants=[held], slurm=published)
+    assert not decide(state(one, jobs=(over,))).gres
+    assert decide(state(one, jobs=(over, pending(8, "3g.40gb")))).gres["n1"][1] == vgpu("pad", 996)
+    assert decide(state(one)).gres["n1"][1] == vgpu("pad", 996)  # Slurm does not know the job: its slice is not idle
+
+
 def test_job_that_lost_its_prolog_is_told() -> None:
     decision = decide(state(node("n1", gpu("a", SEVEN)), jobs=(running(5, "1g.10gb", started_at=40),)))
     assert any("job 5" in line for line in decision.problems["n1"])

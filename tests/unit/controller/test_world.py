@@ -49,8 +49,10 @@ class Life(RuleBasedStateMachine):
     def release(self, data: st.DataObject) -> None:
         self.world.release(*data.draw(st.sampled_from(self.ended())))
 
-    @rule()
-    def restart(self) -> None:
+    @rule(forgets=st.booleans())
+    def restart(self, forgets: bool) -> None:
+        for job in list(self.world.completing) if forgets else ():
+            self.world.forget(job)
         self.world.restart()
 
     @rule(layout=st.sampled_from(LAYOUTS))
@@ -115,7 +117,7 @@ class Life(RuleBasedStateMachine):
                 ending = sum(
                     grant.count
                     for (at, job), grant in world.grants.items()
-                    if at == name and job not in world.jobs and grant.gres_class == gres_class
+                    if at == name and job in world.completing and grant.gres_class == gres_class
                 )
                 coming = sum(
                     world.jobs[job].gres[0].count

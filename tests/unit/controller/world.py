@@ -20,6 +20,7 @@ class World:
     slurm: dict[str, SlurmNode] = field(default_factory=dict)
     waiting: dict[int, QueuedJob] = field(default_factory=dict)
     jobs: dict[int, QueuedJob] = field(default_factory=dict)  # Slurm has them running
+    completing: dict[int, QueuedJob] = field(default_factory=dict)
     grants: dict[tuple[str, int], Grant] = field(default_factory=dict)
     untyped: set[int] = field(default_factory=set)
     present: dict[str, str] = field(default_factory=dict)
@@ -42,7 +43,8 @@ class World:
         started = 0
         for job in sorted(self.waiting.values(), key=lambda j: (-j.priority, j.job_id)):
             gres_class, count = job.gres[0].type, job.gres[0].count
-            fit = [name for name in self.slurm if self.free(name, gres_class) >= count]
+            closed = {at for at, holder in self.grants if holder in self.completing}  # an epilog runs there
+            fit = [name for name in self.slurm if name not in closed and self.free(name, gres_class) >= count]
             if len(fit) >= job.nodes:
                 del self.waiting[job.job_id]
                 self.jobs[job.job_id] = pools.running(job.job_id, gres_class, count, on=fit[: job.nodes])
@@ -62,11 +64,17 @@ class World:
 
     def end(self, job_id: int) -> None:
         """Its use is gone from Slurm; its slices are busy until each node's epilog has run."""
-        del self.jobs[job_id]
+        self.completing[job_id] = replace(self.jobs.pop(job_id), state="COMPLETING")
         self.recount()
 
     def release(self, node: str, job_id: int) -> None:
         del self.grants[node, job_id]
+        if all(job != job_id for _, job in self.grants):
+            self.completing.pop(job_id, None)
+
+    def forget(self, job_id: int) -> None:
+        """slurmctld was killed and knows nothing of a job that ended; its grants are there until the agent looks."""
+        self.completing.pop(job_id, None)
 
     def restart(self) -> None:
         self.untyped |= self.jobs.keys()
@@ -88,7 +96,7 @@ class World:
                 config=pools.config(*self.gpus),
                 serving=pools.serving(),
                 nodes=nodes,
-                jobs=(*self.waiting.values(), *self.jobs.values()),
+                jobs=(*self.waiting.values(), *self.jobs.values(), *self.completing.values()),
                 present=self.present,
                 assigned=self.assigned,
                 now=NOW,
