@@ -21,7 +21,7 @@ from slurm_plugin.lab.keeper import KeeperStatus
 from slurm_plugin.lab.site import FILE_NAME, Lab, LabSpec, from_text
 
 DEFAULT_BASE = Path("/run/vgpu-lab")
-CANCEL_LIMIT_S = 8.0  # how long `down` waits for jobs to end by themselves
+CANCEL_LIMIT_S = 3.0  # how long `down` lets jobs end by themselves
 SUPERVISOR_GRACE_S = 30.0
 SWEEPS = 5  # a process may start another while we look
 

@@ -107,7 +107,7 @@ def _fail_on_crash_loop(lab: Lab) -> None:
 
 def lacks(lab: Lab) -> str:
     """What still has to happen before the lab can be used; empty when nothing. Raises LabError without a supervisor."""
-    down = [status.daemon for status in control.status(lab)[1] if status.wanted and not status.pid]
+    down = [status.daemon for status in control.status(lab)[1] if not status.pid]
     if down:
         return f"{', '.join(down)} not running"
     try:

@@ -66,7 +66,7 @@ def common_conf(lab: Lab) -> str:
         "ReturnToService": 2,
         "MpiDefault": "none",
         "MailProg": "/bin/true",
-        "KillWait": 2,
+        "KillWait": 1,
         "SlurmdTimeout": 60,
         "SchedulerParameters": "sched_interval=2,bf_interval=2,batch_sched_delay=0",
     }

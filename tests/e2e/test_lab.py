@@ -72,7 +72,7 @@ def test_two_nodes_with_two_tasks_each_are_one_slice_a_task(live: Live) -> None:
 
 def test_steps_that_run_at_once_see_different_slices_and_one_without_gres_sees_none(live: Live) -> None:
     step = "srun --exact -n1 --gres=vgpu:1g.10gb:1"
-    script = f"{step} sh -c '{SEE}; sleep 3' & {step} sh -c '{SEE}; sleep 3' & wait; srun --gres=none sh -c '{SEE}'"
+    script = f"{step} sh -c '{SEE}; sleep 3' & {step} sh -c '{SEE}; sleep 3' & wait; srun -n1 --gres=none sh -c '{SEE}'"
     job = live.submit("alice", "-n2", "--gres=vgpu:1g.10gb:2", script=script)
     first, second, none = live.wait_sees("alice", job, 3)
     assert len(first[1]) == len(second[1]) == 1

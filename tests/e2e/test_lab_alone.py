@@ -1,4 +1,4 @@
-"""The lab itself, without the pool: real Slurm daemons come up, are broken, and leave nothing behind."""
+"""The lab itself: real Slurm daemons come up, are broken, and leave nothing behind. Most do without the pool."""
 
 import os
 import signal
@@ -68,23 +68,28 @@ def test_up_serves_and_down_leaves_nothing(base: Path) -> None:
     commands.down("one", base)  # nothing to do is no error
 
 
-def test_nothing_of_a_lab_listens_beyond_loopback(base: Path) -> None:
-    lab = commands.up(LabSpec(name="net", pool=False, accounting=True), base)
+def test_with_accounting_slices_are_charged_and_nothing_listens_beyond_loopback(base: Path) -> None:
+    lab = commands.up(LabSpec(name="net", nodes=1, gpus=1, accounting=True), base)
+    slurm(lab, "srun", "--gres=vgpu:20gb", "true")
+    charged = ("sacct", "--noheader", "--allocations", "--parsable2", "--format=AllocTRES")
+    until(lambda: "gres/vgpu=1,gres/vgpu_mem=2" in slurm(lab, *charged))
     pids = {str(process.pid) for process in processes.all_of(lab.folder)}
     lines = subprocess.run(["ss", "-Hltnp"], check=True, capture_output=True, text=True).stdout.splitlines()
     ours = [line.split()[3] for line in lines if any(f"pid={pid}," in line for pid in pids)]
-    assert len(ours) == 4  # slurmctld, two slurmds, slurmdbd; the database has a unix socket only
-    assert all(address.startswith("127.0.0.1:") for address in ours)
+    assert len(ours) == 4  # slurmctld, slurmd, slurmdbd, controller; database and agent have unix sockets only
+    assert all(address.removeprefix("[::ffff:").startswith("127.0.0.1") for address in ours), ours
 
 
 def test_two_labs_run_at_once_and_one_goes_without_the_other(base: Path) -> None:
-    red = commands.up(LabSpec(name="red", nodes=1, pool=False), base)
-    blue = commands.up(LabSpec(name="blue", nodes=1, pool=False), base)
+    red = commands.up(LabSpec(name="red", nodes=1, gpus=1), base)
+    blue = commands.up(LabSpec(name="blue", nodes=1, gpus=1, products=("a30-24gb",)), base)
     assert [lab.name for lab in commands.list_labs(base)] == ["blue", "red"]
     start_hostile_job(red)
     job = start_hostile_job(blue)
+    assert slurm(red, "srun", "--gres=vgpu:40gb", "printenv", "CUDA_VISIBLE_DEVICES").startswith("MIG-")
     commands.down("red", base)
     assert slurm(blue, "squeue", "-h", "-o", "%i %T") == f"{job} RUNNING"
+    assert slurm(blue, "srun", "--gres=vgpu:12gb", "printenv", "CUDA_VISIBLE_DEVICES").startswith("MIG-")
     assert len([p for p in processes.all_of(blue.folder) if p.name == "sleep"]) == 2
 
 
