@@ -72,6 +72,12 @@ def same(one: Iterable[GresItem], other: Iterable[GresItem]) -> bool:
     return _meaning(one) == _meaning(other)
 
 
+def shrinks(names: GresNames, now: Iterable[GresItem], wanted: Iterable[GresItem]) -> bool:
+    """Would a class have less than it has now?"""
+    has, gets = _by_type(names, now), _by_type(names, wanted)
+    return any(gets.get(t, 0) < count for t, count in has.items() if t not in ("", names.pad))
+
+
 def below_use(names: GresNames, gres: Iterable[GresItem], used: Iterable[GresItem]) -> tuple[str, ...]:
     """The types that are published below their use: the one thing that must never last."""
     has, takes = _by_type(names, gres), _by_type(names, used)

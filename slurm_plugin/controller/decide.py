@@ -25,7 +25,7 @@ from slurm_plugin.controller.state import (
     Serving,
     State,
 )
-from slurm_plugin.model import Step
+from slurm_plugin.model import Grant, Step
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
 STUCK_S = 60.0  # a running job without a grant for so long has lost its prolog
@@ -63,8 +63,13 @@ def decide(state: State) -> Decision:
         state.serving,
     )
     classes = _classes(state, nodes, offering)
-    ending = _ending(state, nodes, offering.asked)
-    gres = {name: items for name, node in nodes.items() if (items := _gres(state, node, classes, ending)) is not None}
+    over = _over(state)
+    soon = {name: _soon(node, over, offering.asked) for name, node in nodes.items()}
+    gres = {
+        name: items
+        for name, node in nodes.items()
+        if (items := _gres(state, node, classes, soon[name], over)) is not None
+    }
     return Decision(
         gres=gres,
         offers={name: _offers(node, classes, offering.asked) for name, node in nodes.items()},
@@ -202,21 +207,32 @@ def _kept(state: State, uuid: str, profile: str) -> str:
     return now if now and serving.serves(now, profile) else serving.home.get(profile, WITHHELD)
 
 
-def _ending(state: State, nodes: Mapping[str, _Node], asked: frozenset[str]) -> frozenset[str]:
+def _over(state: State) -> frozenset[tuple[int, int]]:
+    """The runs whose epilogs are under way."""
+    return frozenset((job.job_id, job.started_at) for job in state.jobs if job.state == "COMPLETING")
+
+
+def _soon(node: _Node, over: frozenset[tuple[int, int]], asked: frozenset[str]) -> set[str]:
     """Slices of jobs whose epilogs run, and which nobody else waits for: as good as idle.
 
     Slurm does not count them as used any more, and starts nothing on the node before its epilog has ended.
     """
-    over = {(job.job_id, job.started_at) for job in state.jobs if job.state == "COMPLETING"}
-    return frozenset(
+    if not over:
+        return set()
+    return {
         uuid
-        for node in (nodes.values() if over else ())
         for uuid, grant in node.state.view.holder.items()
-        if (grant.run.job_id, grant.run.started_at) in over and uuid not in asked and uuid not in node.layout.away
-    )
+        if _run(grant) in over and uuid not in asked and uuid not in node.layout.away
+    }
 
 
-def _gres(state: State, node: _Node, classes: Mapping[str, str], ending: frozenset[str]) -> tuple[GresItem, ...] | None:
+def _run(grant: Grant) -> tuple[int, int]:
+    return (grant.run.job_id, grant.run.started_at)
+
+
+def _gres(
+    state: State, node: _Node, classes: Mapping[str, str], soon: set[str], over: frozenset[tuple[int, int]]
+) -> tuple[GresItem, ...] | None:
     """The Gres this node must have, when it has another one. A node whose agent may be back soon is left as it is."""
     slurm, view = node.state.slurm, node.state.view
     if slurm is None or node.state.agent is Agent.EXPECTED:
@@ -225,9 +241,9 @@ def _gres(state: State, node: _Node, classes: Mapping[str, str], ending: frozens
     if node.state.agent is Agent.CONNECTED:
         for piece in view.slices:
             offered = classes[piece.uuid]
-            if offered and (piece.uuid not in view.holder or piece.uuid in ending):
+            if offered and (piece.uuid not in view.holder or piece.uuid in soon):
                 idle[offered] = idle.get(offered, 0) + 1
-    unbound = _with_unseen(node.unbound, slurm, view)
+    unbound = _with_unseen(node.unbound, slurm, view, over)
     wanted = counts.publish(state.config.gres, slurm.gres, slurm.gres_used, idle, unbound, node.state.total)
     if wanted is None:
         return None
@@ -236,11 +252,14 @@ def _gres(state: State, node: _Node, classes: Mapping[str, str], ending: frozens
     return None if counts.same(wanted.items, slurm.gres) else wanted.items
 
 
-def _with_unseen(unbound: Mapping[str, int], slurm: SlurmNode, view: NodeView) -> dict[str, int]:
+def _with_unseen(
+    unbound: Mapping[str, int], slurm: SlurmNode, view: NodeView, over: frozenset[tuple[int, int]]
+) -> dict[str, int]:
     """Jobs were read before nodes: what is used and neither granted nor known to run was started in between."""
     granted: dict[str, int] = {}
     for grant in view.holder.values():
-        granted[grant.gres_class] = granted.get(grant.gres_class, 0) + 1
+        if _run(grant) not in over:  # those are granted still, and used no more
+            granted[grant.gres_class] = granted.get(grant.gres_class, 0) + 1
     unseen = {item.type: item.count - granted.get(item.type, 0) for item in slurm.gres_used if item.type}
     return {c: max(unbound.get(c, 0), unseen.get(c, 0)) for c in unbound.keys() | unseen.keys()}
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from slurm_plugin import catalogue
 from slurm_plugin.config import parse_pool
-from slurm_plugin.controller import report, wire
+from slurm_plugin.controller import counts, report, wire
 from slurm_plugin.controller.books import Books
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.keep import Keep
@@ -195,13 +195,20 @@ class Engine:
         read = await self.books.read(changed, self.roster)
         await self._follow_geometry()
         decision = self._decide(views)
-        if decision.gres.keys() - read:  # decided on an old reading of those: look again before anything is published
+        if decision.gres.keys() - read or self._takes_away(decision):
+            # Decided on an old reading, or less is to be published, which a job that has just ended does not need and
+            # one that has just started forbids: look again.
             views = self._views()
             read |= await self.books.read(decision.gres, self.roster)
             decision = self._decide(views)
         self.decision = decision
         if self.config.mode is Mode.MANAGE:
             await self._carry_out(decision, views, read)
+
+    def _takes_away(self, decision: Decision) -> bool:
+        return any(
+            counts.shrinks(self.config.gres, self.books.nodes[name].gres, gres) for name, gres in decision.gres.items()
+        )
 
     async def _carry_out(self, decision: Decision, views: Views, read: set[str]) -> None:
         spoke = self._tell_offers(decision)

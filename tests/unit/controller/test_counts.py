@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_plugin.controller.counts import below_use, publish, same
+from slurm_plugin.controller.counts import below_use, publish, same, shrinks
 from slurm_plugin.pool import GresNames
 from slurm_plugin.ports import GresItem
 from tests.unit.controller.pools import vgpu
@@ -82,6 +82,13 @@ def test_after_a_reconfigure_every_type_is_shown_with_nothing_and_the_total_is_a
 def test_same_sees_through_order_and_nothing() -> None:
     assert same((vgpu("a", 1), vgpu("b", 2)), (vgpu("b", 2), vgpu("a", 1), vgpu("c", 0)))
     assert not same((vgpu("a", 1),), (vgpu("a", 2),))
+
+
+def test_shrinks_sees_a_class_that_has_less() -> None:
+    now = (vgpu("a", 2), vgpu("b", 1), vgpu("pad", 7))
+    assert shrinks(NAMES, now, (vgpu("a", 2), vgpu("pad", 8)))
+    assert not shrinks(NAMES, now, (vgpu("a", 3), vgpu("b", 1), vgpu("pad", 6)))
+    assert not shrinks(NAMES, (vgpu("", 10),), (vgpu("a", 3), vgpu("pad", 7)))
 
 
 def test_below_use_is_seen_but_not_on_an_untyped_base() -> None:

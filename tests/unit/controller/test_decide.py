@@ -188,6 +188,14 @@ def test_slice_of_a_job_whose_epilog_runs_is_as_good_as_idle_unless_another_clas
     assert decide(state(one)).gres["n1"][1] == vgpu("pad", 996)  # Slurm does not know the job: its slice is not idle
 
 
+def test_ending_job_does_not_hide_one_that_has_just_started() -> None:
+    """Read in this order: job 7 ends; its epilog ends and job 8 starts; the node, with one slice used by 8."""
+    held = grant(7, "1g.10gb", "MIG-a-1g.10gb-0")
+    over = replace(running(7, "1g.10gb"), state="COMPLETING")
+    used = slurm_node("n1", used=[vgpu("1g.10gb")])
+    assert decide(state(node("n1", gpu("a", SEVEN), grants=[held], slurm=used), jobs=(over,))).gres["n1"][0].count == 7
+
+
 def test_job_that_lost_its_prolog_is_told() -> None:
     decision = decide(state(node("n1", gpu("a", SEVEN)), jobs=(running(5, "1g.10gb", started_at=40),)))
     assert any("job 5" in line for line in decision.problems["n1"])
