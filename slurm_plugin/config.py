@@ -1,5 +1,6 @@
 """pool.yaml, read strictly: every mistake is told with file, line and the nearest thing that would be right."""
 
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,16 @@ from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.layouts import why_impossible
 from slurm_plugin.mig.products import load_products, product_named
 from slurm_plugin.pool import NodeGroup, PoolConfig, Share
+from slurm_plugin.slurm.hostlist import expand
 
-FILE_BYTES = 4 << 20  # longest pool.yaml
+FILE_BYTES = 1 << 20  # longest pool.yaml
+PARTS = 100_000  # parts of a file, each use of an anchor counted: any user may ask for a plan of any file
+MAX_NODES = 20_000  # hosts of a pool
 DEPTH = 20  # deepest nesting; the format needs 6
 
 Path_ = tuple[str | int, ...]
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load_pool(path: Path) -> PoolConfig:
@@ -33,13 +39,13 @@ def load_pool(path: Path) -> PoolConfig:
 def parse_pool(text: str, *, source: str = "pool.yaml") -> PoolConfig:
     """The same from a text. Raises ConfigError."""
     if len(text) > FILE_BYTES:
-        raise ConfigError(f"{source} is longer than {FILE_BYTES >> 20} MiB")
+        raise ConfigError(f"{source} is longer than {FILE_BYTES} bytes")
     document = _Document(text, source)
     try:
-        pool = PoolFile.model_validate(document.data).to_pool()
+        file = PoolFile.model_validate(document.data)
     except ValidationError as wrong:
         raise _first(wrong, document) from None
-    _check_hosts(pool, document)
+    pool = file.to_pool(_hosts(file, document))
     for nth, group in enumerate(pool.groups):
         for which, share in enumerate(group.shares):
             _check_layout(group, share, document, _layout_path(document, nth, which))
@@ -53,7 +59,7 @@ class _Document:
         self.source = source
         self._lines: dict[Path_, int] = {}
         try:
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
+            root = yaml.compose(text, Loader=_LOADER)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             where = f"{source}:{mark.line + 1}" if mark else source
@@ -61,6 +67,7 @@ class _Document:
         if root is None:
             raise ConfigError(f"{source}: the file is empty", hint="configs/pool.yaml is a commented example")
         self._scalars = yaml.SafeLoader("")
+        self._parts = 0
         self.data = self._build(root, ())
 
     def where(self, path: Path_) -> str:
@@ -74,6 +81,9 @@ class _Document:
 
     def _build(self, node: yaml.Node, path: Path_) -> Any:
         self._lines.setdefault(path, node.start_mark.line + 1)
+        self._parts += 1
+        if self._parts > PARTS:
+            raise ConfigError(f"{self.source}: more than {PARTS} parts")
         if len(path) > DEPTH:
             raise ConfigError(f"{self.where(path)}: nested too deep, or an anchor that holds itself")
         if isinstance(node, yaml.MappingNode):
@@ -120,13 +130,26 @@ def _first(wrong: ValidationError, document: _Document) -> ConfigError:
     )
 
 
-def _check_hosts(pool: PoolConfig, document: _Document) -> None:
+def _hosts(file: PoolFile, document: _Document) -> list[tuple[str, ...]]:
+    """The hosts of each entry of nodes, every host in one of them only."""
     seen: set[str] = set()
-    for nth, group in enumerate(pool.groups):
-        for host in group.hosts:
+    groups: list[tuple[str, ...]] = []
+    for nth, section in enumerate(file.nodes):
+        where = document.where(("nodes", nth, "hosts"))
+        try:
+            hosts = expand(section.hosts, limit=MAX_NODES - len(seen))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}", hint=error.hint) from None
+        if not hosts:
+            raise ConfigError(f"{where}: no host is named", hint="write a host list such as n[1-4]")
+        for host in hosts:
+            if not _HOST.fullmatch(host):
+                raise ConfigError(f"{where}: '{host[:64]}' is no host name")
             if host in seen:
-                raise ConfigError(f"{document.where(('nodes', nth, 'hosts'))}: node {host} is given twice")
+                raise ConfigError(f"{where}: node {host} is given twice")
             seen.add(host)
+        groups.append(hosts)
+    return groups
 
 
 def _layout_path(document: _Document, group: int, share: int) -> Path_:

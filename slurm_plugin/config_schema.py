@@ -1,40 +1,25 @@
 """The shape of pool.yaml, version 1. Nothing is guessed: types are strict and unknown keys are errors."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from slurm_plugin.catalogue import Exclusive
 from slurm_plugin.classes import NamedClass, named_class
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.pool import ControllerPlace, GresNames, Mode, NodeGroup, PoolConfig, Share
-from slurm_plugin.slurm.hostlist import expand
 
-MAX_NODES = 20_000
 MAX_TOTAL = 1_000_000
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 def _word(text: str) -> str:
     if not _WORD.fullmatch(text):
         raise ValueError(f"'{text[:64]}' is not a name (letters, digits, _ . -, at most 64, a letter first)")
     return text
-
-
-def _hosts(text: object) -> tuple[str, ...]:
-    if not isinstance(text, str):
-        raise ValueError("write a host list such as n[1-4]")  # noqa: TRY004 - pydantic collects ValueError
-    try:
-        hosts = expand(text, limit=MAX_NODES)
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-    wrong = [host for host in hosts if not _HOST.fullmatch(host)]
-    if wrong or not hosts:
-        raise ValueError(f"'{wrong[0][:64]}' is no host name" if wrong else "no host is named")
-    return hosts
 
 
 def _absolute(path: Path) -> Path:
@@ -95,7 +80,7 @@ class ShareSection(_Section):
 
 
 class NodesSection(_Section):
-    hosts: Annotated[tuple[str, ...], BeforeValidator(_hosts)]
+    hosts: str
     gpus: Literal["all"] | Annotated[list[Annotated[int, Field(ge=0, le=63)]], Field(min_length=1)] = "all"
     layout: Counts | None = None
     mix: Annotated[list[ShareSection], Field(min_length=1, max_length=64)] | None = None
@@ -110,12 +95,12 @@ class NodesSection(_Section):
             raise ValueError("count needs product")
         return self
 
-    def to_group(self) -> NodeGroup:
+    def to_group(self, hosts: tuple[str, ...]) -> NodeGroup:
         gpus = None if isinstance(self.gpus, str) else tuple(sorted(set(self.gpus)))
         shares = [Share(layout=self.layout)] if self.layout else []
         shares += [Share(layout=part.layout, share=part.share) for part in self.mix or ()]
         count = self.count or (len(gpus) if gpus else 0)
-        return NodeGroup(hosts=self.hosts, gpus=gpus, shares=tuple(shares), product=self.product, count=count)
+        return NodeGroup(hosts=hosts, gpus=gpus, shares=tuple(shares), product=self.product, count=count)
 
 
 class PolicySection(_Section):
@@ -155,7 +140,8 @@ class PoolFile(_Section):
             raise ValueError("gres.name and gres.memory must differ")
         return self
 
-    def to_pool(self) -> PoolConfig:
+    def to_pool(self, hosts: Sequence[tuple[str, ...]]) -> PoolConfig:
+        """`hosts`: those of each entry of nodes, expanded."""
         place = self.controller.model_dump()
         return PoolConfig(
             pool=self.pool,
@@ -165,7 +151,7 @@ class PoolFile(_Section):
             default_class=self.default_class,
             classes={name: section.to_class() for name, section in self.classes.items()},
             aliases=dict(self.aliases),
-            groups=tuple(section.to_group() for section in self.nodes),
+            groups=tuple(s.to_group(names) for s, names in zip(self.nodes, hosts, strict=True)),
             exclusive=Exclusive(self.policy.exclusive),
             mode=Mode(self.policy.mode),
             controller=ControllerPlace(**{**place, "address": place["address"] or ""}),

@@ -73,6 +73,7 @@ class Engine:
         self._offered_for: object = None
         self._text = ""  # the catalogue as it must be
         self._written = self._keep.present_catalogue()
+        self._planning = asyncio.Lock()
         self._wake = asyncio.Event()
         self._urgent = False
         self._changed: set[str] = set()  # nodes whose agent said something since the last pass
@@ -125,7 +126,9 @@ class Engine:
 
     async def plan(self, pool_yaml: str) -> pb.PlanReply:
         """What would be done for another pool.yaml, or is being done for this one. Raises ConfigError."""
-        return self._plan(parse_pool(pool_yaml) if pool_yaml else self.config)
+        async with self._planning:  # any user may ask: one at a time, beside the loop
+            config = await asyncio.to_thread(parse_pool, pool_yaml) if pool_yaml else self.config
+            return await self._plan(config)
 
     async def apply(self, caller: Caller) -> pb.ApplyReply:
         """Take the file as it is now. Raises ConfigError, and then nothing has changed."""
@@ -143,13 +146,13 @@ class Engine:
         self._told.clear()
         self.books.read_all_next()
         self._wake.set()
-        return pb.ApplyReply(plan=self._plan(config))
+        return pb.ApplyReply(plan=await self._plan(config))
 
-    def _plan(self, config: PoolConfig) -> pb.PlanReply:
+    async def _plan(self, config: PoolConfig) -> pb.PlanReply:
         groups = {host: group for group in config.groups for host in group.hosts}
         views = self._views()
         known = {name: replace(view, group=groups[name]) for name, view in views.nodes.items() if name in groups}
-        decision = decide(self._state(replace(views, nodes=known), config))
+        decision = await asyncio.to_thread(decide, self._state(replace(views, nodes=known), config))
         unknown = sorted(name for name in groups if name not in known or self.roster[name].gpus is None)
         problems = {name: tuple(lines) for name, lines in decision.problems.items()}
         if unknown:

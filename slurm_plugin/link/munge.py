@@ -11,6 +11,7 @@ TTL_S = 60  # how long a credential lives; both ends are within one handshake of
 ANSWER_S = 10.0  # longest wait for munged
 PAYLOAD_BYTES = 1024  # longest payload we make or take
 CREDENTIAL_BYTES = 8192  # longest credential we take
+AT_ONCE = 8  # munge programs at once; strangers can make us start them
 _SOCKET, _TIMEOUT = 6, 7  # exit codes: munged did not answer
 _UID = re.compile(rb"^UID:[^\n]*\((\d+)\)$", re.MULTILINE)
 
@@ -29,11 +30,13 @@ class Munge:
     def __init__(self, socket: Path | None = None, *, ttl_s: int = TTL_S) -> None:
         self._socket = ("--socket", str(socket)) if socket else ()
         self._ttl_s = ttl_s
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def encode(self, payload: str, *, for_uid: int) -> bytes:
         """A credential that only `for_uid` can decode. Raises LinkError when munged does not answer."""
         argv = ("munge", *self._socket, f"--ttl={self._ttl_s}", f"--restrict-uid={for_uid}")
-        return (await _run(argv, payload.encode())).strip()
+        async with self._slots:
+            return (await _run(argv, payload.encode())).strip()
 
     async def decode(self, credential: bytes) -> Signed:
         """Check a credential; munged itself refuses an expired, replayed, forged or foreign one.
@@ -43,7 +46,8 @@ class Munge:
         if len(credential) > CREDENTIAL_BYTES:
             raise Untrusted("munge credential is too long")
         argv = ("unmunge", *self._socket, "--keys=STATUS,UID")
-        out = await _run(argv, credential)
+        async with self._slots:
+            out = await _run(argv, credential)
         head, blank, payload = out.partition(b"\n\n")
         uid = _UID.search(head)
         if not blank or uid is None or len(payload) > PAYLOAD_BYTES:

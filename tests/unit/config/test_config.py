@@ -58,7 +58,7 @@ WRONG = {
     ),
     "unlike anything": (SHORT + "zzz: 1\n", r"unknown key 'zzz' \(known: version, pool"),
     "twice": (SHORT + "pool: other\n", r"pool\.yaml:6: 'pool' is given twice \(first on line 2\)"),
-    "no host": (SHORT.replace("n[1-2]", "''"), r"pool\.yaml:5: nodes\.0\.hosts: no host is named"),
+    "no host": (SHORT.replace("n[1-2]", "''"), r"pool\.yaml:5: no host is named"),
     "bad host": (SHORT.replace("n[1-2]", "n[1-"), r"pool\.yaml:5"),
     "path as host": (SHORT.replace("n[1-2]", "../n1"), r"'\.\./n1' is no host name"),
     "host twice": (SHORT + "  - hosts: n2\n", r"pool\.yaml:6: node n2 is given twice"),
@@ -97,6 +97,13 @@ WRONG = {
     "no port": (SHORT + "controller: {listen: here}\n", "'here' is not host:port"),
     "wait partition": (SHORT + "wait_partition: gpu\n", "wait_partition must not be one of partitions"),
     "hostile name": (SHORT.replace("pool: hpc", 'pool: "a\\nb"'), r"pool\.yaml:2: pool: "),
+    "too many hosts": (SHORT + "  - hosts: m[1-99999]\n", r"pool\.yaml:6: .*too many hosts"),
+    "no text for hosts": (SHORT.replace("n[1-2]", "[n1]"), r"pool\.yaml:5: nodes\.0\.hosts"),
+    "bomb": (
+        "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+        + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)),
+        "more than 100000 parts",
+    ),
     "holds itself": ("a: &a {b: *a}\n", "nested too deep"),
 }
 
