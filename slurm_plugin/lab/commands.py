@@ -21,7 +21,7 @@ from slurm_plugin.lab.keeper import KeeperStatus
 from slurm_plugin.lab.site import FILE_NAME, Lab, LabSpec, from_text
 
 DEFAULT_BASE = Path("/run/vgpu-lab")
-CANCEL_LIMIT_S = 3.0  # how long `down` lets jobs end by themselves
+CANCEL_LIMIT_S = 2.0  # how long `down` lets jobs end by themselves
 SUPERVISOR_GRACE_S = 30.0
 SWEEPS = 5  # a process may start another while we look
 
@@ -230,6 +230,8 @@ def _cancel_jobs(lab: Lab) -> None:
     ):  # in this order: else a waiting one starts in a running one's place
         run_command(["scancel", f"--state={state}"], env)
     processes.wait_until(lambda: not run_command(["squeue", "-h", "-o", "%i"], env).strip(), limit_s=CANCEL_LIMIT_S)
+    for node in lab.nodes:  # the rest: slurmd itself would wait for them
+        processes.kill(processes.jobs_of(lab.node_slurm_conf(node), lab.spool(node)))
 
 
 def _end_processes(folder: Path) -> None:

@@ -68,7 +68,7 @@ def common_conf(lab: Lab) -> str:
         "MailProg": "/bin/true",
         "KillWait": 1,
         "SlurmdTimeout": 60,
-        "SchedulerParameters": "sched_interval=2,bf_interval=2,batch_sched_delay=0",
+        "SchedulerParameters": "sched_interval=1,bf_interval=1,batch_sched_delay=0",
     }
     settings |= _accounting(lab) | _pool_settings(lab)
     lines = [f"{key}={value}" for key, value in settings.items()]
