@@ -53,12 +53,25 @@ def environ_of(pid: int) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
+def _same_root(pid: int) -> bool:
+    """Does it see our file system? In a chroot the same path is another lab's."""
+    try:
+        return (_PROC / str(pid) / "root").samefile("/")
+    except OSError:
+        return False
+
+
+def _marks() -> dict[Process, str]:
+    """Every daemon of any lab in our file system, with its mark."""
+    marked = ((process, environ_of(process.pid).get(MARK, "")) for process in table().values())
+    return {process: mark for process, mark in marked if mark and _same_root(process.pid)}
+
+
 def daemons_of(folder: Path) -> dict[str, Process]:
     """Every process started by the lab's supervisor, and the supervisor, by daemon name."""
     found: dict[str, Process] = {}
-    for process in table().values():
-        mark = environ_of(process.pid).get(MARK, "")
-        if mark.startswith(f"{folder}:") and (len(mark) > len(str(folder)) + 1):
+    for process, mark in _marks().items():
+        if mark.startswith(f"{folder}:"):
             daemon = mark.removeprefix(f"{folder}:")
             # A daemon's own children carry the mark too: the eldest is the daemon.
             if daemon not in found or process.started < found[daemon].started:
@@ -72,7 +85,7 @@ def all_of(folder: Path) -> tuple[Process, ...]:
     The caller and its ancestors are never among them.
     """
     processes = table()
-    roots = [p for p in processes.values() if environ_of(p.pid).get(MARK, "").startswith(f"{folder}:")]
+    roots = [process for process, mark in _marks().items() if mark.startswith(f"{folder}:")]
     roots += _steps(processes, conf=f"{folder}/", sockets=f"{folder}/")
     mine = _ancestors(os.getpid(), processes)
     return tuple(process for process in _with_descendants(roots, processes) if process.pid not in mine)
@@ -99,7 +112,8 @@ def _steps(processes: Mapping[int, Process], *, conf: str, sockets: str) -> list
         environ = environ_of(process.pid)
         of_conf = environ.get("SLURM_CONF", "").startswith(conf)
         is_step = process.name.startswith("slurmstepd")
-        if (of_conf and (is_step or "SLURM_TASK_PID" in environ)) or (is_step and _holds_socket(process.pid, bound)):
+        ours = (of_conf and (is_step or "SLURM_TASK_PID" in environ)) or (is_step and _holds_socket(process.pid, bound))
+        if ours and _same_root(process.pid):
             found.append(process)
     return found
 

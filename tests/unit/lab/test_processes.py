@@ -20,7 +20,7 @@ def running(*argv: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
         argv, env={"PATH": "/usr/bin:/bin"} | env, stdout=subprocess.PIPE, start_new_session=True
     ) as child:
         try:
-            if argv[0] == "sh":
+            if "ready" in argv[-1]:
                 assert child.stdout is not None
                 assert child.stdout.readline() == b"ready\n"
             assert processes.wait_until(lambda: "PATH" in processes.environ_of(child.pid), limit_s=5)
@@ -59,6 +59,15 @@ def test_the_caller_and_its_ancestors_are_never_found() -> None:
         ["sh", "-c", f'{sys.executable} -c "{code}"; true'], env=env, capture_output=True, text=True, check=True
     )
     assert done.stdout == "()\n"
+
+
+def test_a_lab_of_the_same_path_in_another_root_is_another_lab(tmp_path: Path) -> None:
+    code = f"import os, time; os.chroot('{tmp_path}'); print('ready', flush=True); time.sleep(50)"
+    marks = {MARK: f"{FOLDER}:slurmd:n1", "SLURM_CONF": f"{FOLDER}/etc/n1/slurm.conf", "SLURM_TASK_PID": "9"}
+    with running(sys.executable, "-c", code, **marks):
+        assert processes.all_of(FOLDER) == ()
+        assert processes.daemons_of(FOLDER) == {}
+        assert processes.jobs_of(FOLDER / "etc/n1/slurm.conf", FOLDER / "spool") == ()
 
 
 def test_a_pid_that_now_belongs_to_another_process_is_left_alone() -> None:
