@@ -291,12 +291,15 @@ class Inventory(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     revision: _builtins.int
     """grows by one with each change, from agent start"""
     agent_version: _builtins.str
     started_at: _builtins.float
     """of this agent"""
+    clock: _builtins.float
+    """the node's, Unix seconds, as this was sent"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gpu]: ...
     @_builtins.property
@@ -313,10 +316,11 @@ class Inventory(_message.Message):
         waiting: _abc.Iterable[Global___Waiting] | None = ...,
         agent_version: _builtins.str = ...,
         started_at: _builtins.float = ...,
+        clock: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "clock", b"clock", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -555,11 +559,14 @@ class NodeStatus(_message.Message):
     INVENTORY_FIELD_NUMBER: _builtins.int
     OFFERS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_S_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     slurm_state: _builtins.str
     slurm_gres: _builtins.str
     slurm_gres_used: _builtins.str
     agent_connected: _builtins.bool
+    clock_ahead_s: _builtins.float
+    """the node's clock against the controller's, when its agent last spoke"""
     @_builtins.property
     def inventory(self) -> Global___Inventory: ...
     @_builtins.property
@@ -579,10 +586,11 @@ class NodeStatus(_message.Message):
         inventory: Global___Inventory | None = ...,
         offers: _abc.Iterable[Global___Offer] | None = ...,
         problems: _abc.Iterable[_builtins.str] | None = ...,
+        clock_ahead_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["inventory", b"inventory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_connected", b"agent_connected", "inventory", b"inventory", "node", b"node", "offers", b"offers", "problems", b"problems", "slurm_gres", b"slurm_gres", "slurm_gres_used", b"slurm_gres_used", "slurm_state", b"slurm_state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_connected", b"agent_connected", "clock_ahead_s", b"clock_ahead_s", "inventory", b"inventory", "node", b"node", "offers", b"offers", "problems", b"problems", "slurm_gres", b"slurm_gres", "slurm_gres_used", b"slurm_gres_used", "slurm_state", b"slurm_state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -600,11 +608,17 @@ class PoolStatus(_message.Message):
     STARTED_AT_FIELD_NUMBER: _builtins.int
     PASSES_FIELD_NUMBER: _builtins.int
     LAST_PASS_S_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    CATALOGUE_SHA256_FIELD_NUMBER: _builtins.int
     pool: _builtins.str
     controller_version: _builtins.str
     started_at: _builtins.float
     passes: _builtins.int
     last_pass_s: _builtins.float
+    mode: _builtins.str
+    """slurm_plugin.pool.Mode"""
+    catalogue_sha256: _builtins.str
+    """of the catalogue as it must be; empty while there is none"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeStatus]: ...
     @_builtins.property
@@ -622,10 +636,12 @@ class PoolStatus(_message.Message):
         started_at: _builtins.float = ...,
         passes: _builtins.int = ...,
         last_pass_s: _builtins.float = ...,
+        mode: _builtins.str = ...,
+        catalogue_sha256: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_version", b"controller_version", "last_pass_s", b"last_pass_s", "nodes", b"nodes", "passes", b"passes", "pending", b"pending", "pool", b"pool", "problems", b"problems", "started_at", b"started_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalogue_sha256", b"catalogue_sha256", "controller_version", b"controller_version", "last_pass_s", b"last_pass_s", "mode", b"mode", "nodes", b"nodes", "passes", b"passes", "pending", b"pending", "pool", b"pool", "problems", b"problems", "started_at", b"started_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
