@@ -40,6 +40,8 @@ def pool_view(status: pool_pb2.PoolStatus) -> PoolView:
             for job in status.pending
         ),
         problems=tuple(status.problems),
+        mode=status.mode,
+        catalogue_sha256=status.catalogue_sha256,
     )
 
 
@@ -87,6 +89,7 @@ def _node(node: pool_pb2.NodeStatus) -> NodeView:
             for w in inventory.waiting
         ),
         problems=tuple(node.problems),
+        clock_ahead_s=node.clock_ahead_s,
     )
 
 

@@ -1,9 +1,9 @@
-"""PURE: what is wrong with the pool, each fault with the line to paste. For Slurm's settings see `slurm.checks`.
+"""PURE: what is wrong with the pool itself. For Slurm's settings see `slurm.checks`, for what each means `findings`.
 
-A count may be wrong for the moment between a job's end and the next publication. Codes in PASSING are such: `doctor`
-looks twice and reports only those it finds both times.
+A count may be wrong for the moment between a job's end and the next publication; `examine` looks twice at such faults.
 """
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,15 +12,25 @@ from dataclasses import dataclass
 from slurm_plugin.catalogue import Catalogue
 from slurm_plugin.cli.screen import safe
 from slurm_plugin.cli.view import GpuView, NodeView, PoolView, SliceState
-from slurm_plugin.pool import GresNames
-from slurm_plugin.ports import GresItem
-from slurm_plugin.slurm.checks import Finding
+from slurm_plugin.findings import Finding, found
+from slurm_plugin.pool import GresNames, Mode
+from slurm_plugin.ports import GresItem, QueuedJob
 from slurm_plugin.slurm.gres import parse_gres
 
-PROLOG_WAIT_S = 45.0  # the agent gives up after 30 s; a prolog that waits longer is stuck
+WAITING_PROLOG_S = 10.0  # a slice that was published is there at once, or after an epilog
+STUCK_PROLOG_S = 45.0  # the agent gives up after 30 s; a prolog that waits longer is stuck
+NO_GRANT_S = 60.0  # as long as a prolog may take
+CLOCK_S = 10.0  # how far apart the clocks of node and controller may be
 TEXT_MAX = 1000  # characters of one line of a finding
-PASSING = frozenset({"over-published", "under-published", "below-used", "unpublished"})
-
+_HOLDS_NOTHING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+# What the controller reports of a node, and the checks that say the same and how to mend it.
+_SAID_BETTER = (
+    (re.compile(r"its agent is away"), {"agent-away"}),
+    (re.compile(r"Slurm has it "), {"drained", "drained-by-count", "down"}),
+    (re.compile(r"its \S+ total is |it has no Gres="), {"gres-total"}),
+    (re.compile(r"Slurm does not know this node"), {"no-node"}),
+    (re.compile(r"job \d+ runs here and has no slice"), {"no-grant"}),
+)
 
 Takes = Callable[[str, int], bool]  # (node, NVML index): is this GPU the pool's?
 
@@ -53,87 +63,125 @@ def report_lines(report: Report) -> list[str]:
 
 
 def pool_findings(pool: PoolView, names: GresNames, now: float, takes: Takes = _all_gpus) -> tuple[Finding, ...]:
-    """Every fault that the controller's view of the pool shows, node by node. `now` is Unix seconds."""
-    found = [
-        Finding(
-            code="controller",
-            what=text,
-            why="the controller itself reports this",
-            paste="journalctl -u vgpu-controller --since -10min",
-        )
-        for text in pool.problems
-    ]
+    """Every fault that the controller's view of the pool shows, node by node. `now` is Unix seconds.
+
+    A controller that only observes publishes nothing, and then counts are not judged.
+    """
+    findings = [found("controller", problem=text) for text in pool.problems]
     for node in pool.nodes:
-        found += _node_problems(node)
-        found += _agent(node)
-        found += _counts(node, names)
-        found += _grants(node)
-        found += _waiting(node, now)
+        findings += _node_problems(node)
+        findings += _slurm_state(node)
+        findings += _agent(node, pool.controller_version)
+        if pool.mode != Mode.OBSERVE:
+            findings += _counts(node, names)
+        findings += _grants(node)
+        findings += _waiting(node, now)
+        findings += _gpu_also(node, takes)
         for gpu in node.gpus:
             if takes(node.name, gpu.index):
-                found += _gpu(node, gpu)
-    return tuple(found)
+                findings += _gpu(node, gpu)
+    return tuple(findings)
 
 
 def catalogue_findings(catalogue: Catalogue, pool: PoolView) -> tuple[Finding, ...]:
     """Where the catalogue that job_submit reads says otherwise than the live pool."""
-    found = []
+    findings = []
     for node in pool.nodes:
         if node.gpus and node.name not in catalogue.nodes:
-            found.append(
-                Finding(
-                    code="not-in-catalogue",
-                    what=f"{node.name}: the catalogue does not know this node",
-                    why="job_submit refuses requests that only this node could serve",
-                    paste="systemctl restart vgpu-controller",
-                )
-            )
+            findings.append(found("not-in-catalogue", node=node.name))
         for gpu in node.gpus:
             for piece in gpu.slices:
                 served = catalogue.by_name.get(piece.offered_as)
                 if piece.offered_as and (served is None or piece.profile not in served.profiles):
-                    found.append(
-                        Finding(
-                            code="wrong-offer",
-                            what=f"{node.name}: {piece.uuid} ({piece.profile}) is offered as {piece.offered_as}",
-                            why="the catalogue does not let that profile serve that class",
-                            paste="systemctl restart vgpu-controller",
-                        )
-                    )
-    return tuple(found)
+                    facts = {"uuid": piece.uuid, "profile": piece.profile, "name": piece.offered_as}
+                    findings.append(found("wrong-offer", node=node.name, **facts))
+    findings += [
+        found("unknown-class", job=job.job_id, name=job.gres_class, count=job.count)
+        for job in pool.pending
+        if job.gres_class not in catalogue.by_name
+    ]
+    return tuple(findings)
 
 
-def lasting(first: tuple[Finding, ...], second: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The second look's findings, less those that pass by themselves and were not there at the first."""
-    before = {(finding.code, finding.what.split(":")[0]) for finding in first}
-    return tuple(f for f in second if f.code not in PASSING or (f.code, f.what.split(":")[0]) in before)
+def job_findings(
+    pool: PoolView, jobs: tuple[QueuedJob, ...], names: GresNames, wait_partition: str, now: float
+) -> tuple[Finding, ...]:
+    """Where Slurm's jobs and the agents' grants differ, and jobs that Slurm will never start."""
+    return (*_held(jobs, names, wait_partition), *_stale(pool, jobs), *_lacking(pool, jobs, now))
+
+
+def _held(jobs: tuple[QueuedJob, ...], names: GresNames, wait_partition: str) -> Iterator[Finding]:
+    for job in jobs:
+        if job.state == "PENDING" and job.reason == "BadConstraints":
+            asked = ",".join(f"{item.name}:{item.type}:{item.count}" for item in job.gres if item.name == names.name)
+            partitions = ",".join(dict.fromkeys((*job.partitions, wait_partition)))
+            yield found("held-job", job=job.job_id, reason=job.reason, asked=asked, partitions=partitions)
+
+
+def _stale(pool: PoolView, jobs: tuple[QueuedJob, ...]) -> Iterator[Finding]:
+    there = {(job.job_id, job.started_at, node) for job in jobs for node in job.on_nodes}
+    for node in pool.nodes:
+        for grant in node.grants:
+            if grant.slices and (grant.job_id, grant.started_at, node.name) not in there:
+                facts = {"job": grant.job_id, "slices": ", ".join(grant.slices), "host": shlex.quote(node.name)}
+                yield found("stale-grant", node=node.name, **facts)
+
+
+def _lacking(pool: PoolView, jobs: tuple[QueuedJob, ...], now: float) -> Iterator[Finding]:
+    granted = {(grant.job_id, grant.started_at, node.name) for node in pool.nodes for grant in node.grants}
+    connected = {node.name for node in pool.nodes if node.agent_connected}
+    for job in jobs:
+        age = now - job.started_at
+        if job.state in _HOLDS_NOTHING or job.state == "COMPLETING" or age < NO_GRANT_S:
+            continue
+        for name in job.on_nodes:
+            if name in connected and (job.job_id, job.started_at, name) not in granted:
+                yield found("no-grant", node=name, job=job.job_id, state=job.state, age=f"{age:.0f}")
 
 
 def _node_problems(node: NodeView) -> Iterator[Finding]:
     for text in node.problems:
-        yield Finding(
-            code="node",
-            what=f"{node.name}: {text}",
-            why="the controller reports this of the node",
-            paste=f"vgpu show node {shlex.quote(node.name)}",
-        )
+        yield found("node", node=node.name, problem=text, host=shlex.quote(node.name))
+
+
+def without_doubles(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Leave out what the controller reports of a node and a check says better."""
+
+    def said_better(finding: Finding) -> bool:
+        node, _, problem = finding.what.partition(": ")
+        codes = {code for pattern, better in _SAID_BETTER if pattern.match(problem) for code in better}
+        return any(other.code in codes and node in other.what for other in findings)
+
+    return tuple(finding for finding in findings if finding.code != "node" or not said_better(finding))
+
+
+def _slurm_state(node: NodeView) -> Iterator[Finding]:
+    reason = next((text.partition(": ")[2] for text in node.problems if text.startswith("Slurm has it ")), "")
+    facts = {
+        "node": node.name,
+        "host": shlex.quote(node.name),
+        "state": node.slurm_state,
+        "reason": reason or "no reason given",
+    }
     if "DRAIN" in node.slurm_state or "INVAL" in node.slurm_state:
-        yield Finding(
-            code="drained",
-            what=f"{node.name}: Slurm's state is {node.slurm_state}",
-            why="no job starts there; a registration with another count drains a node, and only an admin ends a drain",
-            paste=f"scontrol update nodename={shlex.quote(node.name)} state=resume",
-        )
+        counted = "count changed" in reason or "count reported lower" in reason or "gres/" in reason
+        yield found("drained-by-count" if counted else "drained", **facts)
+    elif any(word in node.slurm_state for word in ("DOWN", "FAIL", "NOT_RESPONDING", "*")):
+        yield found("down", **facts)
 
 
-def _agent(node: NodeView) -> Iterator[Finding]:
+def _agent(node: NodeView, controller_version: str) -> Iterator[Finding]:
+    host = shlex.quote(node.name)
     if not node.agent_connected:
-        yield Finding(
-            code="agent-away",
-            what=f"{node.name}: its agent is not connected to the controller",
-            why="jobs there still start on what is published, but nothing is re-cut and no count is renewed",
-            paste=f"ssh {shlex.quote(node.name)} systemctl restart vgpu-agent",
+        yield found("agent-away", node=node.name, host=host)
+        return
+    if node.agent_version != controller_version:
+        yield found(
+            "version-mismatch", node=node.name, host=host, agent=node.agent_version, controller=controller_version
         )
+    if abs(node.clock_ahead_s) > CLOCK_S:
+        way = "before" if node.clock_ahead_s > 0 else "behind"
+        yield found("clock-skew", node=node.name, host=host, ahead=f"{abs(node.clock_ahead_s):.0f}", way=way)
 
 
 def _by_type(items: tuple[GresItem, ...], name: str) -> dict[str, int]:
@@ -148,28 +196,19 @@ def _counts(node: NodeView, names: GresNames) -> Iterator[Finding]:
     published, used = (_by_type(parse_gres(text), names.name) for text in (node.gres, node.gres_used))
     classes = {name for name in published if name not in ("", names.pad)}
     if "" in published and not classes:
-        yield _recount(node, "unpublished", "no class is published", "Slurm is at its untyped base: no vgpu job starts")
+        yield found("unpublished", node=node.name)
         return
     idle: Counter[str] = Counter(p.offered_as for gpu in node.gpus for p in gpu.slices if p.state is SliceState.IDLE)
     ending = sum(len(grant.slices) for grant in node.grants) - sum(n for name, n in used.items() if name != names.pad)
     for name in sorted(classes | set(idle) | {name for name in used if name not in ("", names.pad)}):
         free = published.get(name, 0) - used.get(name, 0)
-        label = f"class {name}: {published.get(name, 0)} published, {used.get(name, 0)} used, {idle[name]} idle"
+        facts = {"name": name, "published": published.get(name, 0), "used": used.get(name, 0), "idle": idle[name]}
         if free < 0:
-            yield _recount(node, "below-used", label, "Slurm's counters wrap when fewer are published than are used")
+            yield found("below-used", node=node.name, **facts)
         elif free > idle[name] + max(0, ending):
-            yield _recount(node, "over-published", label, "a job may start that no slice serves; it is then requeued")
+            yield found("over-published", node=node.name, **facts)
         elif free < idle[name] and node.agent_connected:
-            yield _recount(node, "under-published", label, "idle slices stay unused")
-
-
-def _recount(node: NodeView, code: str, label: str, why: str) -> Finding:
-    return Finding(
-        code=code,
-        what=f"{node.name} {label}",
-        why=f"{why}; the controller puts this right in a few seconds when it can",
-        paste="systemctl restart vgpu-controller",
-    )
+            yield found("under-published", node=node.name, **facts)
 
 
 def _grants(node: NodeView) -> Iterator[Finding]:
@@ -179,77 +218,41 @@ def _grants(node: NodeView) -> Iterator[Finding]:
         for uuid in grant.slices:
             holders.setdefault(uuid, []).append(grant.job_id)
         if gone := [uuid for uuid in grant.slices if uuid not in present]:
-            yield Finding(
-                code="lost-slice",
-                what=f"{node.name}: job {grant.job_id} holds {', '.join(gone)}, which is not there",
-                why="a slice was destroyed outside the pool, or the node restarted under the job",
-                paste=f"scontrol requeue {grant.job_id} || scancel {grant.job_id}",
-            )
+            yield found("lost-slice", node=node.name, job=grant.job_id, slices=", ".join(gone))
         if grant.gres_class and len(grant.slices) < grant.count:
-            yield Finding(
-                code="short-grant",
-                what=f"{node.name}: job {grant.job_id} asked {grant.count} and holds {len(grant.slices)}",
-                why="Slurm believes that the job has more than it can see",
-                paste=f"scontrol requeue {grant.job_id} || scancel {grant.job_id}",
-            )
+            yield found("short-grant", node=node.name, job=grant.job_id, asked=grant.count, held=len(grant.slices))
     for uuid, jobs in sorted(holders.items()):
         if len(jobs) > 1:
-            yield Finding(
-                code="double-grant",
-                what=f"{node.name}: {uuid} is held by jobs {', '.join(map(str, sorted(jobs)))}",
-                why="two jobs share one slice: this must never happen, please report it",
-                paste=f"scancel {max(jobs)}",
-            )
+            listed = ", ".join(map(str, sorted(jobs)))
+            yield found("double-grant", node=node.name, uuid=uuid, jobs=listed, job=max(jobs))
 
 
 def _waiting(node: NodeView, now: float) -> Iterator[Finding]:
     for prolog in node.waiting:
-        if (waited := now - prolog.since) > PROLOG_WAIT_S:
-            yield Finding(
-                code="stuck-prolog",
-                what=f"{node.name}: the prolog of job {prolog.job_id} has waited {waited:.0f} s for a slice",
-                why="the agent gives up after 30 s and requeues the job; this one it could not",
-                paste=f"scontrol requeue {prolog.job_id} || scancel {prolog.job_id}",
-            )
+        if (waited := now - prolog.since) > WAITING_PROLOG_S:
+            code = "stuck-prolog" if waited > STUCK_PROLOG_S else "waiting-prolog"
+            facts = {"job": prolog.job_id, "waited": f"{waited:.0f}", "host": shlex.quote(node.name)}
+            yield found(code, node=node.name, **facts)
+
+
+def _gpu_also(node: NodeView, takes: Takes) -> Iterator[Finding]:
+    offered = sum(_by_type(parse_gres(node.gres), "gpu").values())
+    free = sum(not takes(node.name, gpu.index) for gpu in node.gpus)
+    if node.gpus and offered > free:
+        yield found("gpu-also", node=node.name, gpus=offered, free=free, host=shlex.quote(node.name))
 
 
 def _gpu(node: NodeView, gpu: GpuView) -> Iterator[Finding]:
-    where, host = f"{node.name} GPU {gpu.index}", shlex.quote(node.name)
+    facts = {"node": node.name, "index": gpu.index, "host": shlex.quote(node.name)}
     if gpu.fault:
-        yield Finding(
-            code="gpu-fault",
-            what=f"{where}: {gpu.fault}",
-            why="the GPU is left out of the pool until this is gone",
-            paste=f"ssh {host} nvidia-smi -q -i {gpu.index}",
-        )
+        yield found("gpu-fault", fault=gpu.fault, **facts)
     if gpu.mig in ("disabled", "pending"):
-        yield Finding(
-            code="mig-off",
-            what=f"{where}: MIG mode is {gpu.mig}",
-            why="no slice can be cut; some models need a reset or a reboot after the change",
-            paste=f"ssh {host} 'nvidia-smi -i {gpu.index} -mig 1 && nvidia-smi --gpu-reset -i {gpu.index}'",
-        )
+        yield found("mig-off", mig=gpu.mig, **facts)
     if gpu.mig == "enabled" and not gpu.slices and not gpu.fault:
-        yield Finding(
-            code="empty-gpu",
-            what=f"{where}: MIG is enabled and nothing is cut",
-            why="it serves no job, and Slurm's own NVML plugin would take it for a whole GPU",
-            paste="vgpu plan && vgpu apply",
-        )
+        yield found("empty-gpu", **facts)
     for piece in gpu.slices:
-        at = f"{piece.profile} at {piece.start}"
+        at = {"profile": piece.profile, "start": piece.start, "gi": piece.gi}
         if piece.state is SliceState.FOREIGN:
-            yield Finding(
-                code="foreign-instance",
-                what=f"{where}: {at} (GPU instance {piece.gi}) is not of the pool's shape",
-                why="the pool works round it for ever and never offers it",
-                paste=f"ssh {host} 'nvidia-smi mig -i {gpu.index} -gi {piece.gi} -dci;"
-                f" nvidia-smi mig -i {gpu.index} -gi {piece.gi} -dgi'",
-            )
+            yield found("foreign-instance", **facts, **at)
         if piece.state is SliceState.HALF_MADE:
-            yield Finding(
-                code="half-made",
-                what=f"{where}: {at} (GPU instance {piece.gi}) has no compute instance",
-                why="its memory is taken and nothing can run on it",
-                paste=f"ssh {host} nvidia-smi mig -i {gpu.index} -gi {piece.gi} -dgi",
-            )
+            yield found("half-made", **facts, **at)

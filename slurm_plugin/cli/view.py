@@ -76,6 +76,7 @@ class NodeView:
     grants: tuple[GrantView, ...]
     waiting: tuple[WaitingView, ...]
     problems: tuple[str, ...]
+    clock_ahead_s: float  # against the controller's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,8 @@ class PoolView:
     nodes: tuple[NodeView, ...]
     pending: tuple[PendingView, ...]
     problems: tuple[str, ...]
+    mode: str  # manage | observe
+    catalogue_sha256: str  # of the catalogue as the controller has it; empty while it has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

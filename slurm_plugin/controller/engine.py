@@ -103,7 +103,7 @@ class Engine:
         async for message in received:
             kind = message.WhichOneof("message")
             if kind == "inventory" and message.inventory.node == member.name:
-                if member.take(message.inventory):
+                if member.heard(message.inventory, self._clock()):
                     await self._remember(member)
             elif kind == "released":
                 self._fences.append((member, message.released.job_id))
@@ -120,6 +120,11 @@ class Engine:
     def _event(self, member: Member) -> None:
         self._changed.add(member.name)
         self._wake.set()
+
+    @property
+    def catalogue_text(self) -> str:
+        """The catalogue as it must be; empty before anything is known."""
+        return self._text
 
     async def status(self) -> pb.PoolStatus:
         return report.status(self)

@@ -1,5 +1,6 @@
 """What the controller tells the command line."""
 
+import hashlib
 from importlib.metadata import version
 from typing import Protocol
 
@@ -30,6 +31,9 @@ class Running(Protocol):
     passes: int
     last_pass_s: float
 
+    @property
+    def catalogue_text(self) -> str: ...
+
 
 def status(engine: Running) -> pb.PoolStatus:
     name = engine.config.gres.name
@@ -43,6 +47,8 @@ def status(engine: Running) -> pb.PoolStatus:
         started_at=engine.started_at,
         passes=engine.passes,
         last_pass_s=engine.last_pass_s,
+        mode=engine.config.mode,
+        catalogue_sha256=hashlib.sha256(text.encode()).hexdigest() if (text := engine.catalogue_text) else "",
     )
 
 

@@ -33,12 +33,19 @@ class Member:
     gpus: tuple[Gpu, ...] | None = None
     view: NodeView = field(default_factory=NodeView)
     geometry: Geometry = ()
+    clock_ahead_s: float = 0.0  # the node's clock against ours, when its agent last spoke
     outbox: "asyncio.Queue[pb.ToAgent | None] | None" = None  # None while no agent is there
 
     def agent(self, now: float) -> Agent:
         if self.outbox is not None:
             return Agent.CONNECTED
         return Agent.EXPECTED if now - self.lost_at < GRACE_S else Agent.AWAY
+
+    def heard(self, inventory: pb.Inventory, now: float) -> bool:
+        """Take what its agent has just said; see `take`. Only now its clock can be compared."""
+        changed = self.take(inventory)
+        self.clock_ahead_s = inventory.clock - now if inventory.clock else 0.0
+        return changed
 
     def take(self, inventory: pb.Inventory) -> bool:
         """Take a new inventory. True when the GPUs themselves, not only their slices, are others than before.
@@ -117,7 +124,7 @@ class Roster(Mapping[str, Member]):
         if name not in self._members:
             raise ConfigError(f"node {name[:64]!r} is not in pool.yaml", hint="add it under nodes: and `vgpu apply`")
         member = self._members[name]
-        member.take(first.inventory)
+        member.heard(first.inventory, self._clock())
         member.hang_up()  # an older session of the same node: its agent died without a word
         return member
 

@@ -1,101 +1,122 @@
-"""What of a live Slurm is not as the pool needs it: one finding a fault, with the line to paste. Pure."""
+"""What of a live Slurm is not as the pool needs it. Pure: what was read in, findings out."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from slurm_plugin.findings import Finding, found
 from slurm_plugin.ports import SlurmNode
-from slurm_plugin.slurm import gres_file, render
+from slurm_plugin.slurm import conf_files, render
 from slurm_plugin.slurm.hostlist import compress, expand
 from slurm_plugin.slurm.site import NodeLine, SlurmSide
 
+OLDEST = (22, 5)  # of Slurm
+STAMP_S = 5  # a file that is installed gets its time stamp, owner and mode one after the other
+_WRITABLE_BY_OTHERS = 0o022
+_RESETS = re.compile(
+    r"nvidia-smi\b.*(\s-r\b|--gpu-reset|\s-mig\b|\smig\b.*\s-(dci|dgi|cgi|cci))|nvidia-mig-parted\s+apply|nvidia-mig-manager"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    code: str  # stable, for scripts
-    what: str  # the fault, one line
-    why: str  # what it does to jobs
-    paste: str  # the line or command that mends it
+class File:
+    """A file on this host, as far as it could be read."""
+
+    path: str
+    text: str
+    uid: int = 0
+    mode: int = 0o644  # permission bits
+    written_at: float = 0.0  # Unix seconds: the time stamp that Slurm compares
+    changed_at: float = 0.0  # Unix seconds: when anything of it was changed, whatever its time stamp says
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """What Slurm says of itself, and what could be read of its files."""
+    """What Slurm says of itself, and what could be read of its files on this host. What is not here says nothing."""
 
     config: Mapping[str, str]  # `scontrol show config`
     partitions: Mapping[str, Mapping[str, str]]  # `scontrol show partition`
     nodes: tuple[SlurmNode, ...]
     gres_conf: str = ""  # gres.conf's text, empty when it is not there
-    hooks: Mapping[str, str] = field(default_factory=dict)  # Prolog, Epilog, TaskProlog -> texts of what they run
+    hooks: Mapping[str, str] = field(default_factory=dict)  # Prolog, Epilog, ... -> paths and texts of what they run
+    client_conf: File | None = None  # the slurm.conf of this host's clients, with what it includes
+    cli_filter: File | None = None  # beside it
+    job_submit: File | None = None  # job_submit.lua beside slurmctld's slurm.conf
+    module: File | None = None  # vgpu.lua, there too
+    own_module: str = ""  # vgpu.lua as this version has it
+    hook_confs: tuple[File, ...] = ()
+    answer: str | None = None  # to a request for a class that does not exist; None: not asked
 
 
 def check(side: SlurmSide, live: Live) -> tuple[Finding, ...]:
     """Every fault, cluster-wide ones first. Raises ConfigError when a host list of Slurm's cannot be read."""
     checks: tuple[Callable[[SlurmSide, Live], Iterator[Finding]], ...] = (
+        _version,
         _lists,
         _limits,
         _hooks,
+        _resets,
         _memory,
         _partitions,
         _wait_partition,
         _nodes,
         gres_conf_findings,
+        _client,
+        _lua,
+        _hook_confs,
     )
     return tuple(finding for one in checks for finding in one(side, live))
 
 
+def _version(_: SlurmSide, live: Live) -> Iterator[Finding]:
+    version = live.config.get("SLURM_VERSION", "")
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
+        yield found("slurm-version", version=version)
+
+
 def _lists(side: SlurmSide, live: Live) -> Iterator[Finding]:
-    """Settings that are lists: what must be in them."""
-    why = {
-        "GresTypes": "slurmctld and every client refuse a GRES they do not know",
-        "PrologFlags": "without Alloc, salloc and srun start before their slice is bound",
-        "JobSubmitPlugins": "without it `vgpu:20gb` is a count of 20,000,000,000 to Slurm, and no class is checked",
-        "CliFilterPlugins": "without it srun refuses `vgpu:20gb` inside a job, and before 23.11 outside of one too",
-        "AccountingStorageTRES": "slices can be neither limited nor accounted",
-    }
+    """Settings that are lists: what must be in them, and what must not."""
     wanted = render.settings(side)
-    for name, text in why.items():
-        has = [value for value in live.config.get(name, "").replace(" ", "").split(",") if value]
+    for name in ("GresTypes", "PrologFlags", "JobSubmitPlugins", "CliFilterPlugins", "AccountingStorageTRES"):
+        has = _values(live.config, name)
         plain = {
             value.removeprefix(f"{name}/").removeprefix("job_submit/").removeprefix("cli_filter/") for value in has
         }
         lacks = [value for value in wanted.get(name, "").split(",") if value and value not in plain]
         if lacks:
             kept = [value for value in has if value not in ("none", "cli_filter/none", "job_submit/none")]
-            yield Finding(
-                code=f"{_kebab(name)}",
-                what=f"{name} lacks {', '.join(lacks)}",
-                why=text,
-                paste=f"{name}={','.join([*kept, *lacks])}",
-            )
+            yield found(_kebab(name), lacks=", ".join(lacks), paste=",".join([*kept, *lacks]))
+    flags = _values(live.config, "PrologFlags")
+    for flag, code in (("Serial", "prolog-serial"), ("NoHold", "prolog-nohold")):
+        if flag in flags:
+            yield found(code, paste=",".join(one for one in flags if one != flag))
+
+
+def _values(config: Mapping[str, str], name: str) -> list[str]:
+    return [value for value in config.get(name, "").replace(" ", "").split(",") if value]
 
 
 def _limits(_: SlurmSide, live: Live) -> Iterator[Finding]:
-    for name, why in (
-        ("PrologEpilogTimeout", "a prolog that waits for a slice is killed, and that drains the node"),
-        ("BatchStartTimeout", "a job whose prolog waits for a slice is taken for lost when slurmd registers"),
-    ):
+    for name in ("PrologEpilogTimeout", "BatchStartTimeout"):
         value = live.config.get(name, "65534").split()[0]
         if value.isdecimal() and int(value) < render.PROLOG_LIMIT_S:
-            yield Finding(
-                code=_kebab(name),
-                what=f"{name} is {value} s, the pool's prolog may take up to {render.PROLOG_LIMIT_S} s",
-                why=why,
-                paste=f"{name}={render.PROLOG_LIMIT_S}",
-            )
+            yield found(_kebab(name), value=value, limit=render.PROLOG_LIMIT_S)
+    if live.config.get("SlurmdTimeout", "300").split()[0] == "0":
+        yield found("slurmd-timeout")
     if live.config.get("EnforcePartLimits", "NO").upper() == "NO":
-        yield Finding(
-            code="enforce-part-limits",
-            what="EnforcePartLimits is NO",
-            why="a job over its partition's limits is taken and waits for ever, with the reason PartitionDown",
-            paste="EnforcePartLimits=ANY",
-        )
+        yield found("enforce-part-limits")
 
 
 def _hooks(side: SlurmSide, live: Live) -> Iterator[Finding]:
-    for name, path, why in (
-        ("Prolog", side.paths.prolog, "no job is given its slice"),
-        ("Epilog", side.paths.epilog, "no slice comes back when a job ends"),
-        ("TaskProlog", side.paths.task_prolog, "jobs do not see CUDA_VISIBLE_DEVICES, and one without a slice runs"),
+    for name, path in (
+        ("Prolog", side.paths.prolog),
+        ("Epilog", side.paths.epilog),
+        ("TaskProlog", side.paths.task_prolog),
     ):
         program = path.rpartition("/")[2]
         value = live.config.get(name, "")
@@ -106,17 +127,19 @@ def _hooks(side: SlurmSide, live: Live) -> Iterator[Finding]:
             continue
         set_to = f"is {value}, which does not run {program}" if value else "is not set"
         paste = f"{path} || exit 1" if value and name == "TaskProlog" else path if value else f"{name}={path}"
-        yield Finding(code=f"no-{_kebab(name)}", what=f"{name} {set_to}", why=why, paste=paste)
+        yield found(f"no-{_kebab(name)}", is_set=set_to, paste=paste)
+
+
+def _resets(_: SlurmSide, live: Live) -> Iterator[Finding]:
+    for name, text in live.hooks.items():
+        for line in text.splitlines():
+            if _RESETS.search(line.split("#")[0]):
+                yield found("resets-gpu", setting=name, line=line.strip())
 
 
 def _memory(side: SlurmSide, live: Live) -> Iterator[Finding]:
     if "select/linear" in live.config.get("SelectType", ""):
-        yield Finding(
-            code="select-linear",
-            what="SelectType is select/linear",
-            why="every job gets whole nodes, so that one slice closes a node",
-            paste="SelectType=select/cons_tres",
-        )
+        yield found("select-linear")
     if "_MEMORY" not in live.config.get("SelectTypeParameters", "").upper():
         return
     if any(_is_number(live.config.get(name, "")) for name in ("DefMemPerCPU", "DefMemPerNode")):
@@ -124,12 +147,7 @@ def _memory(side: SlurmSide, live: Live) -> Iterator[Finding]:
     for name in side.partitions:
         partition = live.partitions.get(name, {})
         if not any(_is_number(partition.get(key, "")) for key in ("DefMemPerCPU", "DefMemPerNode")):
-            yield Finding(
-                code="def-mem",
-                what=f"memory is a resource, and neither the cluster nor partition {name} has a DefMemPerCPU",
-                why="a job without --mem takes all of a node's memory, and no other slice of that node can be used",
-                paste="DefMemPerCPU=4000",
-            )
+            yield found("def-mem", partition=name)
 
 
 def _partitions(side: SlurmSide, live: Live) -> Iterator[Finding]:
@@ -137,81 +155,49 @@ def _partitions(side: SlurmSide, live: Live) -> Iterator[Finding]:
     for name in side.partitions:
         partition = live.partitions.get(name)
         if partition is None:
-            yield Finding(
-                code="no-partition",
-                what=f"there is no partition {name}",
-                why="pool.yaml names it as the pool's",
-                paste=f"PartitionName={name} Nodes={side.hosts} State=UP",
-            )
+            yield found("no-partition", partition=name, hosts=side.hosts)
             continue
         if partition.get("OverSubscribe") == "EXCLUSIVE":
-            yield Finding(
-                code="exclusive",
-                what=f"partition {name} has OverSubscribe=EXCLUSIVE",
-                why="each job takes all of a node, with every class of it and the padding",
-                paste=f"PartitionName={name} ... OverSubscribe=NO",
-            )
+            yield found("exclusive", partition=name)
         if not pool_hosts & set(expand(partition.get("Nodes", ""))):
-            yield Finding(
-                code="partition-nodes",
-                what=f"partition {name} has none of the pool's nodes ({side.hosts})",
-                why="no vgpu job can start there",
-                paste=f"PartitionName={name} ... Nodes={side.hosts}",
-            )
+            yield found("partition-nodes", partition=name, hosts=side.hosts)
 
 
 def _wait_partition(side: SlurmSide, live: Live) -> Iterator[Finding]:
     line = render.wait_partition_line(side, live.partitions)
     partition = live.partitions.get(side.wait_partition)
-
-    def finding(code: str, what: str, why: str) -> Finding:
-        return Finding(code=code, what=f"partition {side.wait_partition} {what}", why=why, paste=line)
-
-    held = "a job whose class no node offers at the moment is refused, or held for good"
+    facts = {"partition": side.wait_partition, "line": line}
     if partition is None:
-        yield finding("no-wait-partition", "is missing", held)
+        yield found("no-wait-partition", **facts)
         return
     if partition.get("State") != "DOWN":
-        yield finding("wait-partition-up", f"is {partition.get('State')}, not DOWN", "jobs would start through it")
+        yield found("wait-partition-up", state=partition.get("State"), **facts)
     if partition.get("Hidden") != "YES":
-        yield finding("wait-partition-shown", "is not hidden", "users see it in sinfo, and ask what it is")
+        yield found("wait-partition-shown", **facts)
     lacks = {host for pool_line in side.nodes for host in pool_line.hosts} - set(expand(partition.get("Nodes", "")))
     if lacks:
-        yield finding("wait-partition-nodes", f"lacks {compress(lacks)}", held)
+        yield found("wait-partition-nodes", hosts=compress(lacks), **facts)
     differs = [
         f"{name}={partition.get(name, 'not set')} (the pool's: {value})"
         for name, value in render.mirrored_limits(side, live.partitions).items()
         if partition.get(name) != value and name != "DefaultTime"
     ]
     if differs:
-        yield finding(
-            "wait-partition-limits",
-            f"has {', '.join(differs)}",
-            "a job that fits only the wait partition's limits is taken, and waits for ever",
-        )
+        yield found("wait-partition-limits", differs=", ".join(differs), **facts)
 
 
 def _nodes(side: SlurmSide, live: Live) -> Iterator[Finding]:
     by_name = {node.name: node for node in live.nodes}
     for line in side.nodes:
-        missing = [host for host in line.hosts if host not in by_name]
+        missing = tuple(host for host in line.hosts if host not in by_name)
         if missing:
-            yield Finding(
-                code="no-node",
-                what=f"Slurm has no node {compress(missing)}",
-                why="pool.yaml names it as the pool's",
-                paste=render.node_line(side, NodeLine(hosts=tuple(missing), gpus=line.gpus)),
-            )
+            fresh = render.node_line(side, NodeLine(hosts=missing, gpus=line.gpus))
+            yield found("no-node", hosts=compress(missing), line=fresh)
         for host in line.hosts:
             if host in by_name:
                 yield from _node(side, line, by_name[host])
     if side.gres.total % 1024 == 0:
-        yield Finding(
-            code="total-k",
-            what=f"the total of {side.gres.name}, {side.gres.total}, is a multiple of 1024",
-            why="Slurm prints it as a number of K, which other tools misread",
-            paste="gres: {total: 1000}   # in pool.yaml",
-        )
+        yield found("total-k", name=side.gres.name, total=side.gres.total)
 
 
 def _node(side: SlurmSide, line: NodeLine, node: SlurmNode) -> Iterator[Finding]:
@@ -225,44 +211,61 @@ def _node(side: SlurmSide, line: NodeLine, node: SlurmNode) -> Iterator[Finding]
             continue
         others = tuple(item for item in node.gres if item.name not in wanted)
         rest = ",".join(":".join(filter(None, (item.name, item.type, str(item.count)))) for item in others)
-        yield Finding(
-            code="gres-total",
-            what=f"node {node.name} has {has} {name}, not {total}",
-            why="the total must be the one of slurm.conf for ever: a registration with another drains the node",
-            paste=render.node_line(side, NodeLine(hosts=(node.name,), gpus=line.gpus, other_gres=rest)),
-        )
+        fresh = render.node_line(side, NodeLine(hosts=(node.name,), gpus=line.gpus, other_gres=rest))
+        yield found("gres-total", node=node.name, has=has, name=name, total=total, line=fresh)
 
 
 def gres_conf_findings(side: SlurmSide, live: Live) -> Iterator[Finding]:
     """What in gres.conf ends live changes of counts."""
     hosts = {host for line in side.nodes for host in line.hosts}
     own = render.gres_types(side)
-    for entry in gres_file.parse(live.gres_conf):
+    for entry in conf_files.parse(live.gres_conf):
+        facts = {"name": entry.name, "text": entry.text, "lines": render.gres_conf(side).rstrip()}
         if entry.name in own and entry.has_file:
-            yield Finding(
-                code="gres-file",
-                what=f"gres.conf gives {entry.name} device files: {entry.text}",
-                why="one such line, for any node, makes the counts of every node fixed until slurmctld restarts",
-                paste=render.gres_conf(side).rstrip(),
-            )
+            yield found("gres-file", **facts)
         if entry.name in own and entry.type:
-            yield Finding(
-                code="gres-type",
-                what=f"gres.conf gives {entry.name} a type: {entry.text}",
-                why="a class whose count is 0 when slurmd registers then takes back the file's counts",
-                paste=render.gres_conf(side).rstrip(),
-            )
+            yield found("gres-type", **facts)
         if (
             entry.detects_nvml
-            and "gpu" in live.config.get("GresTypes", "").split(",")
+            and "gpu" in _values(live.config, "GresTypes")
             and (not entry.hosts or hosts & set(entry.hosts))
         ):
-            yield Finding(
-                code="autodetect",
-                what=f"gres.conf detects GPUs by NVML on nodes of the pool: {entry.text}",
-                why="slurmd counts MIG devices anew when it registers; after a change of layout that drains the node",
-                paste=f"NodeName={side.hosts} AutoDetect=off",
-            )
+            yield found("autodetect", text=entry.text, hosts=side.hosts)
+
+
+def _client(side: SlurmSide, live: Live) -> Iterator[Finding]:
+    """What this host's own sbatch and srun read."""
+    conf = live.client_conf
+    if conf is None:
+        return
+    settings = conf_files.settings(conf.text)
+    has = _values(settings, "grestypes")
+    if lacks := [name for name in render.gres_types(side) if name not in has]:
+        yield found("client-gres-types", path=conf.path, lacks=", ".join(lacks), paste=",".join([*has, *lacks]))
+    if "lua" in settings.get("clifilterplugins", "") and live.cli_filter is None:
+        yield found("no-cli-filter", path=f"{conf.folder}/cli_filter.lua", folder=conf.folder)
+
+
+def _lua(side: SlurmSide, live: Live) -> Iterator[Finding]:
+    """Does slurmctld run our job_submit, and the one that lies there?"""
+    folder = live.job_submit.folder if live.job_submit else side.paths.lua
+    if live.answer is not None and f"{side.gres.name}: no slice class" not in live.answer:
+        ours = f"{side.gres.name}: slices can't be given out now" in live.answer
+        yield found("lua-broken" if ours else "lua-not-run", answer=live.answer, folder=folder)
+    if live.module and live.own_module and live.module.text != live.own_module:
+        yield found("lua-differs", path=live.module.path, folder=folder)
+    booted = live.config.get("BOOT_TIME", "")
+    if live.job_submit and booted.isdecimal():
+        for file in filter(None, (live.job_submit, live.module)):
+            if file.changed_at > max(int(booted), live.job_submit.written_at) + STAMP_S:
+                yield found("lua-unread", path=file.path, folder=folder)
+
+
+def _hook_confs(_: SlurmSide, live: Live) -> Iterator[Finding]:
+    for file in live.hook_confs:
+        if file.uid != 0 or file.mode & _WRITABLE_BY_OTHERS:
+            what = f"it belongs to uid {file.uid} and has mode {file.mode:04o}"
+            yield found("hook-conf", path=file.path, what=what, paste=f"chown root: {file.path}; chmod 644 {file.path}")
 
 
 def _is_number(text: str) -> bool:

@@ -6,7 +6,7 @@ import secrets
 import string
 from collections.abc import Sequence
 
-from slurm_plugin.errors import SlurmError
+from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.ports import GresItem, JobRun, QueuedJob, SlurmNode
 from slurm_plugin.slurm import queue, records, table
 from slurm_plugin.slurm.hostlist import compress
@@ -86,6 +86,18 @@ class SlurmCommands:
     async def config(self) -> dict[str, str]:
         """`scontrol show config` by name; what is unset is absent."""
         return records.parse_config(await self._runner.run(["scontrol", "show", "config"]))
+
+    async def answer_to(self, gres: str) -> str:
+        """What submitting a job with this --gres says, as a test that starts nothing; both when it is refused and not.
+
+        Raises SlurmUnavailable.
+        """
+        try:
+            return await self._runner.run(["sbatch", "--test-only", f"--gres={gres}", "--wrap=true"])
+        except SlurmUnavailable:
+            raise
+        except SlurmError as error:
+            return str(error)
 
     async def _job_rows(self, fields: Sequence[str], *selection: str) -> list[list[str]]:
         mark = _mark()

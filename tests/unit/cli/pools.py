@@ -71,4 +71,5 @@ def status() -> pool_pb2.PoolStatus:
         started_at=500,
         passes=10,
         last_pass_s=0.004,
+        mode="manage",
     )

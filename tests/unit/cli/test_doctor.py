@@ -6,10 +6,10 @@ import pytest
 
 from slurm_plugin.catalogue import Catalogue, Class, Kind, Shape
 from slurm_plugin.cli.convert import pool_view
-from slurm_plugin.cli.doctor import Report, catalogue_findings, lasting, pool_findings, report_lines
+from slurm_plugin.cli.doctor import Report, catalogue_findings, pool_findings, report_lines
+from slurm_plugin.findings import Finding, lasting
 from slurm_plugin.pool import GresNames
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
-from slurm_plugin.slurm.checks import Finding
 from tests.unit.cli.pools import instance, status
 
 NOW = 2000.0
@@ -121,7 +121,7 @@ def test_jobs_counted_untyped_after_a_restart_of_slurmctld_are_no_fault() -> Non
 
 def test_a_prolog_that_waits_its_time_is_no_fault() -> None:
     pool = status()
-    node(pool).inventory.waiting.append(pool_pb2.Waiting(job_id=9, gres_class="m20", count=1, since=NOW - 20))
+    node(pool).inventory.waiting.append(pool_pb2.Waiting(job_id=9, gres_class="m20", count=1, since=NOW - 9))
     assert found(pool) == {}
 
 
@@ -141,7 +141,10 @@ def test_the_catalogue_is_compared_with_what_is_there() -> None:
     catalogue = Catalogue(
         pool="hpc",
         partitions=(("gpu", "vgpu-wait"),),
-        classes=(Class(name="m10", kind=Kind.MEMORY, param=10, weight=1, profiles=("1g.10gb",)),),
+        classes=(
+            Class(name="m10", kind=Kind.MEMORY, param=10, weight=1, profiles=("1g.10gb",)),
+            Class(name="m20", kind=Kind.MEMORY, param=20, weight=2, profiles=("2g.20gb",)),
+        ),
         shapes=(Shape(id=1, cpus=1, memory_mib=1, most={}),),
         nodes={"n1": 1},
     )

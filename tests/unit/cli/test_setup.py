@@ -19,9 +19,10 @@ default m10
 partition gpu vgpu-wait
 exclusive refuse
 class m10 memory 10 1 1g.10gb
+class m20 memory 20 2 2g.20gb
 shape 1 64 512000 m10=7
 node n1 1
-end 9
+end 10
 """
 
 
@@ -57,26 +58,13 @@ def test_a_weight_that_is_not_known_is_not_guessed(tmp_path: Path, capsys: pytes
     assert "count" in hint
 
 
-def test_the_scripts_of_a_hook_folder_are_read_with_their_names(tmp_path: Path) -> None:
-    (tmp_path / "real").write_text("#!/bin/sh\n")
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "90-ours").symlink_to(tmp_path / "real")
-    (tmp_path / "d" / "10-site").write_text("exec /usr/libexec/vgpu/vgpu-prolog\n")
-    text = examine._hook_text(f"{tmp_path}/d/*")
-    assert text is not None
-    assert str(tmp_path / "real") in text
-    assert "vgpu-prolog" in text
-    assert examine._hook_text("") is None
-    assert examine._hook_text(f"{tmp_path}/none/*") is None
-
-
 @pytest.mark.parametrize(
     ("text", "mode", "codes"),
     [
         (CATALOGUE, 0o644, []),
         (CATALOGUE, 0o666, ["catalogue-mode"]),
         (CATALOGUE.replace("node n1 1", "node n7 1"), 0o644, ["not-in-catalogue"]),
-        (CATALOGUE.replace("end 9", "end 8"), 0o644, ["catalogue"]),
+        (CATALOGUE.replace("end 10", "end 8"), 0o644, ["catalogue"]),
         (CATALOGUE[:60], 0o644, ["catalogue"]),
     ],
 )

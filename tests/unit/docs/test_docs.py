@@ -13,7 +13,7 @@ from slurm_plugin.cli import doctor, lab, setup, view
 from slurm_plugin.cli.main import INTERRUPTED, NOBODY_READS, app
 from slurm_plugin.cli.output import JSON_VERSION
 from slurm_plugin.config import parse_pool
-from slurm_plugin.slurm.checks import Finding
+from slurm_plugin.findings import Finding
 from tests.unit.docs.blocks import DOCUMENTS, PLACES, ROOT, all_blocks, commands_to_run
 
 BLOCKS = all_blocks()

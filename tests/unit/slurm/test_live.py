@@ -6,10 +6,15 @@ from slurm_plugin.slurm.live import read_live
 
 
 class Printed:
-    """Answers each of the three questions with what scontrol would print."""
+    """Answers each question with what Slurm would print."""
 
     def __init__(self, config: str) -> None:
-        self._by_last_word = {"config": config, "partition": "PartitionName=gpu State=UP\n", "node": ""}
+        self._by_last_word = {
+            "config": config,
+            "partition": "PartitionName=gpu State=UP\n",
+            "node": "",
+            "--wrap=true": "sbatch: vgpu: ...",
+        }
 
     async def run(self, argv: Sequence[str], *, timeout_s: float | None = None) -> str:
         return self._by_last_word[argv[-1]]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.pool import NodeGroup, PoolConfig
-from slurm_plugin.slurm import chain, gres_file, render
+from slurm_plugin.slurm import chain, conf_files, render
 from slurm_plugin.slurm.checks import Live, check
 from slurm_plugin.slurm.site import NodeLine, side_of
 from tests.unit.slurm.sites import PARTITIONS, SIDE, node
@@ -38,7 +38,7 @@ def test_the_base_is_untyped_and_other_gres_are_kept() -> None:
     )
     text = render.gres_conf(SIDE)
     assert text.splitlines()[0] == "NodeName=n[1-2] Name=vgpu Count=1000"
-    assert {(entry.has_file, entry.type) for entry in gres_file.parse(text)} == {(False, "")}
+    assert {(entry.has_file, entry.type) for entry in conf_files.parse(text)} == {(False, "")}
 
 
 def test_a_limit_of_the_partition_holds_while_waiting_too() -> None:

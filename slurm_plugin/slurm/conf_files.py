@@ -1,4 +1,7 @@
-"""gres.conf as far as the pool must know it: what has device files or a type, where GPUs are detected. Pure."""
+"""Slurm's files as far as the pool must know them. Pure.
+
+Of gres.conf what has device files or a type, and where GPUs are detected; of slurm.conf its settings.
+"""
 
 import re
 from collections.abc import Iterator
@@ -25,8 +28,7 @@ def parse(text: str) -> Iterator[GresLine]:
 
     Raises ConfigError for a NodeName that is no host list.
     """
-    for raw in text.replace("\\\n", " ").splitlines():
-        line = raw.split("#")[0].strip()
+    for line in _lines(text):
         pairs = {key.lower(): value for key, value in _PAIR.findall(line)}
         if not pairs:
             continue
@@ -38,3 +40,20 @@ def parse(text: str) -> Iterator[GresLine]:
             has_file=bool(_FILE_KEYS & pairs.keys()),
             detects_nvml="nvml" in pairs.get("autodetect", "").lower(),
         )
+
+
+def settings(text: str) -> dict[str, str]:
+    """The cluster-wide settings of a slurm.conf by lower-case name; of one given twice the last, as Slurm has it."""
+    found = {}
+    for line in _lines(text):
+        for key, value in _PAIR.findall(line):
+            if key.lower() in ("nodename", "partitionname", "downnodes", "nodeset"):
+                break  # the rest of the line belongs to it
+            found[key.lower()] = value
+    return found
+
+
+def _lines(text: str) -> Iterator[str]:
+    for raw in text.replace("\\\n", " ").splitlines():
+        if line := raw.split("#")[0].strip():
+            yield line
