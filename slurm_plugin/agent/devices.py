@@ -11,6 +11,7 @@ import os
 import stat
 from pathlib import Path
 
+from slurm_plugin.agent.device_cgroup import major_of
 from slurm_plugin.model import Gpu, Instance
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,10 @@ class Devices:
             return False
         return True
 
+    def nodes(self, instance: Instance) -> tuple[Path, ...]:
+        """Where a slice's two device nodes are."""
+        return tuple(self._nodes / f"nvidia-cap{minor}" for minor in instance.caps if minor >= 0)
+
     def _chown(self, minor: int, uid: int) -> None:
         path = self._nodes / f"nvidia-cap{minor}"
         if not path.exists():
@@ -57,11 +62,11 @@ class Devices:
 
     def _make(self, path: Path, minor: int) -> None:
         """An instance made through NVML alone has no node until somebody asks the driver's tools for one."""
-        majors = (line.split() for line in self._majors.read_text().splitlines())
-        major = next((int(words[0]) for words in majors if words[1:] == ["nvidia-caps"]), None)
+        major = major_of(self._majors)
         if major is None or minor < 0:
             raise FileNotFoundError(f"no {path}, and no major number to make it with")
-        path.parent.mkdir(mode=0o755, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        path.parent.chmod(0o755)
         os.mknod(path, stat.S_IFCHR | MODE, os.makedev(major, minor))
 
 

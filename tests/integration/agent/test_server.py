@@ -10,9 +10,9 @@ import pytest_asyncio
 from slurm_plugin.agent import server as server_module
 from slurm_plugin.agent.peer import StepProcess
 from slurm_plugin.agent.server import HookServer
-from slurm_plugin.agent.slices import Threads
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.tasks import Tasks
+from slurm_plugin.agent.threads import Threads
 from slurm_plugin.ports import GresItem
 from tests.integration.agent.bench import PATIENCE_S, Bench
 from tests.unit.agent.world import run, uuid

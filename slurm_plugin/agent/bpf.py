@@ -1,0 +1,124 @@
+"""bpf(2) for device programs, by ctypes: a dozen instructions need no compiler and no library.
+
+Every program of ours has a name that says what it allows, so that what is attached can be told from what is wanted.
+Source: bpf(2); Linux include/uapi/linux/bpf.h. Needs CAP_SYS_ADMIN.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import struct
+from collections.abc import Sequence
+
+MAX_PROGRAMS = 64  # of one cgroup: the kernel's own bound
+
+_SYSCALL = {"x86_64": 321, "aarch64": 280}
+_LOAD, _ATTACH, _DETACH, _FD_BY_ID, _INFO, _QUERY = 5, 8, 9, 13, 15, 16
+_CGROUP_DEVICE_PROGRAM, _CGROUP_DEVICE, _ALLOW_MULTI = 15, 6, 2
+_CHAR = 2  # the low half of a context's access type
+_OURS = "vgpu_"
+_INFO_BYTES, _NAME_AT = 80, 64
+
+
+def why_not() -> str:
+    """Why this kernel takes no device program from us; empty when it does."""
+    try:
+        os.close(_load(denial(0, ()), name_of(0, ())))
+    except OSError as error:
+        return f"the kernel takes no device program: {error.strerror}"
+    return ""
+
+
+def name_of(major: int, minors: Sequence[int]) -> str:
+    """At most 15 characters, the kernel's bound."""
+    text = f"{major} {' '.join(map(str, sorted(minors)))}"
+    return _OURS + hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def denial(major: int, minors: Sequence[int]) -> bytes:
+    """A program that refuses all character devices of one major number but these minors, and has no say in others."""
+    body = [
+        _instruction(0x61, to=2, by=1, offset=0),  # r2 = access type
+        _instruction(0x57, to=2, value=0xFFFF),
+        _instruction(0x61, to=3, by=1, offset=4),  # r3 = major
+        _instruction(0x61, to=4, by=1, offset=8),  # r4 = minor
+        _instruction(0x55, to=2, value=_CHAR, offset=len(minors) + 3),
+        _instruction(0x55, to=3, value=major, offset=len(minors) + 2),
+    ]
+    body += [_instruction(0x15, to=4, value=minor, offset=len(minors) + 1 - at) for at, minor in enumerate(minors)]
+    body += [_instruction(0xB7, to=0, value=0), _instruction(0x95)]
+    body += [_instruction(0xB7, to=0, value=1), _instruction(0x95)]
+    return b"".join(body)
+
+
+def attach(cgroup: int, program: bytes, name: str) -> None:
+    """Beside what is there already. Raises OSError."""
+    loaded = _load(program, name)
+    try:
+        _bpf(_ATTACH, struct.pack("=IIII", cgroup, loaded, _CGROUP_DEVICE, _ALLOW_MULTI))
+    finally:
+        os.close(loaded)
+
+
+def detach(cgroup: int, program_id: int) -> None:
+    """Raises OSError."""
+    loaded = _bpf(_FD_BY_ID, struct.pack("=III", program_id, 0, 0))
+    try:
+        _bpf(_DETACH, struct.pack("=IIII", cgroup, loaded, _CGROUP_DEVICE, 0))
+    finally:
+        os.close(loaded)
+
+
+def attached(cgroup: int) -> dict[str, int]:
+    """Our programs on this very cgroup: name -> id. Raises OSError."""
+    ids = (ctypes.c_uint32 * MAX_PROGRAMS)()
+    query = ctypes.create_string_buffer(
+        struct.pack("=IIIIQII", cgroup, _CGROUP_DEVICE, 0, 0, ctypes.addressof(ids), MAX_PROGRAMS, 0)
+    )
+    _call(_QUERY, query)
+    count = struct.unpack_from("=I", query.raw, 24)[0]
+    names = {_program_name(one): one for one in ids[: min(count, MAX_PROGRAMS)]}
+    return {name: one for name, one in names.items() if name.startswith(_OURS)}
+
+
+def _program_name(program_id: int) -> str:
+    loaded = _bpf(_FD_BY_ID, struct.pack("=III", program_id, 0, 0))
+    try:
+        info = ctypes.create_string_buffer(_INFO_BYTES)
+        _bpf(_INFO, struct.pack("=IIQ", loaded, _INFO_BYTES, ctypes.addressof(info)))
+    finally:
+        os.close(loaded)
+    return info.raw[_NAME_AT : _NAME_AT + 16].split(b"\0")[0].decode("ascii", "replace")
+
+
+def _load(program: bytes, name: str) -> int:
+    code = ctypes.create_string_buffer(program, len(program))
+    licence = ctypes.create_string_buffer(b"GPL")
+    facts = (_CGROUP_DEVICE_PROGRAM, len(program) // 8, ctypes.addressof(code), ctypes.addressof(licence))
+    return _bpf(_LOAD, struct.pack("=IIQQIIQII16s", *facts, 0, 0, 0, 0, 0, name.encode()))
+
+
+def _instruction(code: int, *, to: int = 0, by: int = 0, offset: int = 0, value: int = 0) -> bytes:
+    return struct.pack("=BBhi", code, to | by << 4, offset, value)
+
+
+def _bpf(command: int, attributes: bytes) -> int:
+    return _call(command, ctypes.create_string_buffer(attributes, len(attributes)))
+
+
+def _call(command: int, attributes: "ctypes.Array[ctypes.c_char]") -> int:
+    number = _SYSCALL.get(platform.machine())
+    if number is None:
+        raise OSError(0, f"bpf(2) has no known number on {platform.machine()}")
+    answer = _libc().syscall(number, command, attributes, len(attributes))
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(answer)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,218 @@
+"""The second lock on a slice's devices: a device program on the cgroup that a job's tasks run in.
+
+File modes tell users apart; this tells jobs apart, those of one user too. The program refuses every `nvidia-cap` device
+but the job's own, and only ever takes away: the kernel asks all the programs of a cgroup, and each has a veto. It is
+attached before a task's first instruction (at its task prolog), and goes when its cgroup goes. Nothing about it is
+remembered: what is attached carries its own name, so an agent that starts anew finds it.
+
+Where Slurm runs on cgroup v2 it is the job's own cgroup. Elsewhere it is one of ours for each run, inside the cgroup
+that the step's slurmstepd is in, and the task is moved there. A kernel without cgroup2 or bpf leaves one lock: the file
+modes.
+
+Source: bpf(2); Linux include/uapi/linux/bpf.h, struct bpf_cgroup_dev_ctx.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from slurm_plugin.agent import bpf
+from slurm_plugin.agent.peer import MAX_DEPTH, StepProcess
+from slurm_plugin.model import RunKey
+
+log = logging.getLogger(__name__)
+
+MAX_MINORS = 256  # of one job on one node: a GPU has at most 14, a node 16 GPUs
+_DEPTH = 4  # folders between the mount and ours, looked for after a restart
+_RUN = re.compile(r"(\d+)-(\d+)-(\d+)")
+_OWNERS = "nvidia-caps"  # the driver's name for its capability devices
+
+
+class DeviceCgroup:
+    """Blocking calls, made from one thread. A failure is logged, and told by the answer."""
+
+    def __init__(self, *, proc_root: Path, folder: str = "vgpu", proc: Path = Path("/proc")) -> None:
+        self._devices = proc_root / "devices"
+        self._folder = folder
+        self._proc = proc
+        self._mount: Path | None = None
+        self._homes: set[Path] = set()  # folders of ours that hold runs' cgroups
+        self.why_not = "not looked at yet"  # why this node has no second lock; empty when it has
+
+    def start(self) -> None:
+        """Find out whether this kernel can do it, and what an earlier agent left."""
+        self._mount = _cgroup2(self._proc)
+        if self._mount is None:
+            self.why_not = "no cgroup2 is mounted"
+        elif self._major() is None:
+            self.why_not = f"{self._devices} names no {_OWNERS}"
+        else:
+            self.why_not = bpf.why_not()
+            self._homes = {home for depth in range(_DEPTH) for home in self._mount.glob("*/" * depth + self._folder)}
+        if self.why_not:
+            log.warning("cgroup.unusable", extra={"why": self.why_not})
+
+    def confine(self, run: RunKey, minors: Iterable[int], *, pid: int, step: StepProcess) -> bool:
+        """Let `pid`, a process of this step, and what it starts open these capabilities and no others.
+
+        Its ancestors up to the slurmstepd are in it as well: the task is one of them.
+        Crash: the task is confined, or its task prolog fails and it never runs.
+        """
+        major = self._major()
+        if self._mount is None or self.why_not or major is None:
+            return False
+        try:
+            ours = self._path_of(step.pid)
+            if (slurms := _slurms(ours, run.job_id)) is not None:
+                _hold(self._mount / slurms, major, minors)
+                return True
+            folder = self._home(ours) / _name(run)
+            folder.mkdir(mode=0o755, exist_ok=True)
+            _hold(folder, major, minors)
+            for one in self._between(pid, step):
+                (folder / "cgroup.procs").write_text(str(one))
+        except OSError as error:
+            log.warning("cgroup.failed", extra={"job_id": run.job_id, "error": str(error)})
+            return False
+        return True
+
+    def holds(self, run: RunKey) -> bool:
+        """Is this run's cgroup there, with a program of ours?"""
+        if self._mount is None or self.why_not:
+            return False
+        folders = [home / _name(run) for home in self._homes]
+        folders += self._mount.glob(f"*/*slurmstepd.scope/job_{run.job_id}")
+        return any(_programs(folder) for folder in folders)
+
+    def sweep(self, alive: frozenset[RunKey]) -> None:
+        """Remove the cgroups of runs that are over. Where somebody of such a run lives on, he may open nothing more."""
+        major = self._major()
+        for home in tuple(self._homes):
+            for folder in _folders(home):
+                match = _RUN.fullmatch(folder.name)
+                if match is None or RunKey(job_id=int(match[1]), started_at=int(match[2]), uid=int(match[3])) in alive:
+                    continue
+                try:
+                    folder.rmdir()
+                except OSError as error:
+                    if error.errno == errno.EBUSY and major is not None:
+                        self._shut(folder, major)
+
+    def _shut(self, folder: Path, major: int) -> None:
+        try:
+            _hold(folder, major, ())
+        except OSError as error:
+            log.warning("cgroup.not_shut", extra={"cgroup": str(folder), "error": str(error)})
+
+    def _major(self) -> int | None:
+        return major_of(self._devices)
+
+    def _path_of(self, pid: int) -> str:
+        """This process's cgroup, below the mount."""
+        lines = (self._proc / str(pid) / "cgroup").read_text().splitlines()
+        path = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), None)
+        if path is None or ".." in path.split("/"):
+            raise FileNotFoundError(f"process {pid} has no cgroup2 in sight")
+        return path
+
+    def _home(self, path: str) -> Path:
+        """Our folder in this cgroup, and never one in another of ours."""
+        parts = path.split("/") if path else []
+        outside = parts[: parts.index(self._folder)] if self._folder in parts else parts
+        assert self._mount is not None
+        home = self._mount.joinpath(*outside, self._folder)
+        home.mkdir(mode=0o755, exist_ok=True)
+        self._homes.add(home)
+        return home
+
+    def _between(self, pid: int, step: StepProcess) -> list[int]:
+        """`pid` and its ancestors, without the step's slurmstepd. Raises OSError when they don't lead there."""
+        found: list[int] = []
+        while pid != step.pid:
+            if pid <= 1 or len(found) >= MAX_DEPTH:
+                raise ProcessLookupError(f"no way from process {found[0] if found else pid} up to its slurmstepd")
+            found.append(pid)
+            pid = int((self._proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+        return found
+
+
+def remove(folder: str, proc: Path = Path("/proc")) -> None:
+    """Take away all that agents with this folder name left, as far as no process is in it."""
+    mount = _cgroup2(proc)
+    homes = [home for depth in range(_DEPTH) for home in mount.glob("*/" * depth + folder)] if mount else []
+    for home in homes:
+        for one in (*_folders(home), home):
+            with contextlib.suppress(OSError):
+                one.rmdir()
+
+
+def major_of(devices: Path) -> int | None:
+    """The major number of capability devices, from the kernel's list; it is given out anew with each driver load."""
+    try:
+        lines = [line.split() for line in devices.read_text().splitlines()]
+    except OSError:
+        return None
+    return next((int(words[0]) for words in lines if words[1:] == [_OWNERS]), None)
+
+
+def _hold(folder: Path, major: int, minors: Iterable[int]) -> None:
+    """Make ours the one program of ours on this cgroup. Raises OSError.
+
+    The new one is attached before the old goes: in between both must agree, so nothing opens up.
+    """
+    wanted = bpf.name_of(major, allowed := sorted(set(minors))[:MAX_MINORS])
+    with _opened(folder) as cgroup:
+        there = bpf.attached(cgroup)
+        if wanted not in there:
+            bpf.attach(cgroup, bpf.denial(major, allowed), wanted)
+        for name in there.keys() - {wanted}:
+            bpf.detach(cgroup, there[name])
+
+
+def _programs(folder: Path) -> list[str]:
+    try:
+        with _opened(folder) as cgroup:
+            return list(bpf.attached(cgroup))
+    except OSError:
+        return []
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _folders(home: Path) -> tuple[Path, ...]:
+    try:
+        return tuple(Path(entry.path) for entry in os.scandir(home) if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return ()
+
+
+def _slurms(path: str, job_id: int) -> str | None:
+    """The job's own cgroup where Slurm made one: it holds all of the job's steps."""
+    before, found, _ = f"/{path}/".partition(f"/job_{job_id}/")
+    return f"{before}/job_{job_id}".lstrip("/") if found else None
+
+
+def _name(run: RunKey) -> str:
+    return f"{run.job_id}-{run.started_at}-{run.uid}"
+
+
+def _cgroup2(proc: Path) -> Path | None:
+    """Where cgroup2 is mounted whole."""
+    with contextlib.suppress(OSError):
+        for line in (proc / "self/mountinfo").read_text().splitlines():
+            fields, _, kind = line.partition(" - ")
+            root, where = fields.split()[3:5]
+            if kind.startswith("cgroup2 ") and root == "/":
+                return Path(where)
+    return None

@@ -1,0 +1,32 @@
+"""The agent's threads for what blocks. The loop itself never does."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Threads:
+    """One for files, so that what is done and undone stays in order; one for the driver, which can be slow; one that
+    looks through all processes, which takes as long as there are many.
+    """
+
+    def __init__(self) -> None:
+        self._disk = ThreadPoolExecutor(1, "disk")
+        self._driver = ThreadPoolExecutor(1, "driver")
+        self._looks = ThreadPoolExecutor(1, "looks")
+
+    async def disk(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._disk, call, *args)
+
+    async def driver(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._driver, call, *args)
+
+    async def looks(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._looks, call, *args)
+
+    def close(self) -> None:
+        for executor in (self._disk, self._driver, self._looks):
+            executor.shutdown(wait=False, cancel_futures=True)

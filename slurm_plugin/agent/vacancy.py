@@ -1,0 +1,140 @@
+"""Has everybody left a slice? Looked at before it is given out, since what is open stays open.
+
+A descriptor of a slice's capability devices goes on working for whoever holds it, and the next instance has the same
+minor number. So a slice that was freed, or is new, is not idle before a look in /proc and one through NVML see nobody.
+Where somebody is left it is withheld and he is named; it comes back as soon as he goes. Nobody waits for a look.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from slurm_plugin.agent.book import Book
+from slurm_plugin.agent.devices import Devices
+from slurm_plugin.agent.threads import Threads
+from slurm_plugin.errors import NvmlError
+from slurm_plugin.nvml.holders import describe, open_in
+from slurm_plugin.ports import Gpus
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 30.0  # between two looks at a slice that somebody has not left
+SHORTEST_PAUSE_S = 0.05  # however fast they end
+MOST_WATCHED = 32  # processes of one slice whose end is noticed at once
+MOST_TOLD = 3  # named in the report
+
+
+class Vacancy:
+    """`moved` is called when a slice turns out to be idle, or haunted."""
+
+    def __init__(
+        self, book: Book, *, gpus: Gpus, devices: Devices, threads: Threads, moved: Callable[[], None]
+    ) -> None:
+        self._book = book
+        self._gpus = gpus
+        self._devices = devices
+        self._threads = threads
+        self._moved = moved
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by slice
+        self._again: set[str] = set()  # to be looked at anew: it changed hands during a look
+        self._scanning = asyncio.Lock()
+        self._scan: asyncio.Task[dict[str, tuple[int, ...]]] | None = None  # one that has not begun
+        self._closed = False
+
+    def look(self, slices: Iterable[str]) -> None:
+        """From here on these are not idle, until nobody is left there."""
+        for slice_ in slices:
+            if slice_ not in self._book.haunted:
+                self._book.unseen.add(slice_)
+            if slice_ in self._tasks:
+                self._again.add(slice_)
+            elif not self._closed:
+                self._tasks[slice_] = asyncio.create_task(self._watch(slice_))
+
+    def close(self) -> None:
+        self._closed = True
+        for task in (*self._tasks.values(), *([self._scan] if self._scan else [])):
+            task.cancel()
+
+    async def _watch(self, slice_: str) -> None:
+        """Until nobody is there, or it is no more. A driver that says nothing has not said nobody."""
+        pause_s = FIRST_PAUSE_S
+        try:
+            while self._book.instance(slice_) is not None:
+                self._again.discard(slice_)
+                pids = await self._left(slice_)
+                if slice_ in self._again:
+                    continue
+                if pids == ():
+                    break
+                if pids:
+                    self._haunt(slice_, pids)
+                if await _one_ends(pids or (), pause_s):
+                    pause_s = FIRST_PAUSE_S
+                pause_s = min(2 * pause_s, LAST_PAUSE_S)
+        finally:
+            self._tasks.pop(slice_, None)
+            self._book.unseen.discard(slice_)
+            if self._book.haunted.pop(slice_, None) is not None:
+                log.info("slice.left", extra={"slice": slice_})
+        self._moved()
+
+    def _haunt(self, slice_: str, pids: tuple[int, ...]) -> None:
+        more = f", {len(pids) - MOST_TOLD} more" if len(pids) > MOST_TOLD else ""
+        who = ", ".join(describe(pid) for pid in pids[:MOST_TOLD]) + more
+        if self._book.haunted.get(slice_) != who:
+            log.warning("slice.haunted", extra={"slice": slice_, "by": who})
+            self._book.haunted[slice_] = who
+            self._book.unseen.discard(slice_)
+            self._moved()
+
+    async def _left(self, slice_: str) -> tuple[int, ...] | None:
+        """Who is there without a grant; None when that could not be seen."""
+        try:
+            computing = await self._threads.driver(self._gpus.processes, slice_)
+            opened = (await self._scanned()).get(slice_, ())
+        except (NvmlError, OSError) as error:
+            log.warning("slice.unseen", extra={"slice": slice_, "error": str(error)})
+            return None
+        return tuple(sorted({*computing, *opened}))
+
+    async def _scanned(self) -> dict[str, tuple[int, ...]]:
+        """Who has what open, by a scan that begins after this call; one serves all who ask before it begins."""
+        if self._scan is None:
+            self._scan = asyncio.create_task(self._next_scan())
+        return await asyncio.shield(self._scan)
+
+    async def _next_scan(self) -> dict[str, tuple[int, ...]]:
+        async with self._scanning:
+            self._scan = None
+            wanted: dict[str, tuple[Path, ...]] = {}
+            for slice_ in self._tasks:
+                if found := self._book.instance(slice_):
+                    wanted[slice_] = self._devices.nodes(found[1])
+            return await self._threads.looks(open_in, wanted)
+
+
+async def _one_ends(pids: Iterable[int], limit_s: float) -> bool:
+    """Wait until one of these processes ends, for `limit_s` at the most."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    watched: list[int] = []
+    try:
+        for pid in tuple(pids)[:MOST_WATCHED]:
+            try:
+                watched.append(os.pidfd_open(pid))
+            except OSError:
+                ended.set()  # gone by now
+            else:
+                loop.add_reader(watched[-1], ended.set)
+        async with asyncio.timeout(limit_s):
+            await asyncio.sleep(min(SHORTEST_PAUSE_S, limit_s))
+            await ended.wait()
+    except TimeoutError:
+        return False
+    finally:
+        for fd in watched:
+            loop.remove_reader(fd)
+            os.close(fd)
+    return True
