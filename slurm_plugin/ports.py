@@ -65,21 +65,30 @@ class Slurm(Protocol):
     """Every call raises SlurmError (Slurm refused) or SlurmUnavailable (no answer: the outcome is unknown)."""
 
     async def run_of(self, job_id: int) -> JobRun | None:
-        """This job's present run, or None when Slurm says it does not know the id."""
+        """This job's present run, or None when Slurm says it does not know the id.
+
+        Raises SlurmError too when what it asks for can't be read: that is not to ask for nothing.
+        """
 
     async def runs_on(self, node: str) -> tuple[JobRun, ...]:
-        """Every job that holds something on this node: running, suspended, completing."""
+        """Every job that holds something on this node: running, suspended, completing.
+
+        One request that can't be read hides no other run: its `gres` is empty here, and `run_of` tells.
+        """
 
     async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
         """What each running step of a job asked for, by step id text ("12.0")."""
 
-    async def requeue(self, job_id: int) -> None: ...
+    async def requeue(self, run: RunKey) -> None:
+        """Send this run back into the queue. Does nothing when it is over, whatever has its job id now."""
 
-    async def cancel(self, job_id: int, why: str) -> None: ...
+    async def cancel(self, run: RunKey, why: str) -> None:
+        """End this run, and tell its owner why. Does nothing when it is over, whatever has its job id now."""
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]: ...
 
-    async def vgpu_jobs(self) -> tuple[QueuedJob, ...]: ...
+    async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
+        """Those that wait or run in one of these partitions, or in any."""
 
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
         """Set the whole Gres string of these nodes, live."""

@@ -52,8 +52,8 @@ async def turn_away(slurm: Slurm, run: JobRun, why: str) -> None:
     job_id = run.key.job_id
     try:
         if run.requeue:
-            await slurm.requeue(job_id)
+            await slurm.requeue(run.key)
         else:
-            await slurm.cancel(job_id, why)
+            await slurm.cancel(run.key, why)
     except SlurmError as error:
         log.error("bind.not_turned_away", extra={"job_id": job_id, "error": str(error)})  # noqa: TRY400

@@ -35,8 +35,7 @@ class Munge:
     async def encode(self, payload: str, *, for_uid: int) -> bytes:
         """A credential that only `for_uid` can decode. Raises LinkError when munged does not answer."""
         argv = ("munge", *self._socket, f"--ttl={self._ttl_s}", f"--restrict-uid={for_uid}")
-        async with self._slots:
-            return (await _run(argv, payload.encode())).strip()
+        return (await self._run(argv, payload.encode())).strip()
 
     async def decode(self, credential: bytes) -> Signed:
         """Check a credential; munged itself refuses an expired, replayed, forged or foreign one.
@@ -46,13 +45,22 @@ class Munge:
         if len(credential) > CREDENTIAL_BYTES:
             raise Untrusted("munge credential is too long")
         argv = ("unmunge", *self._socket, "--keys=STATUS,UID")
-        async with self._slots:
-            out = await _run(argv, credential)
+        out = await self._run(argv, credential)
         head, blank, payload = out.partition(b"\n\n")
         uid = _UID.search(head)
         if not blank or uid is None or len(payload) > PAYLOAD_BYTES:
             raise Untrusted("munge credential holds no payload of ours")
         return Signed(uid=int(uid[1]), payload=payload.decode("ascii", "replace"))
+
+    async def _run(self, argv: tuple[str, ...], stdin: bytes) -> bytes:
+        try:
+            await asyncio.wait_for(self._slots.acquire(), ANSWER_S)
+        except TimeoutError:
+            raise LinkError(f"{AT_ONCE} other munge programs took all of {ANSWER_S:g} s") from None
+        try:
+            return await _run(argv, stdin)
+        finally:
+            self._slots.release()
 
 
 async def _run(argv: tuple[str, ...], stdin: bytes) -> bytes:
@@ -61,6 +69,8 @@ async def _run(argv: tuple[str, ...], stdin: bytes) -> bytes:
         process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
     except FileNotFoundError:
         raise LinkError(f"{argv[0]} is not installed", hint="install the munge package on this host") from None
+    except OSError as error:
+        raise LinkError(f"{argv[0]} could not be started: {error.strerror or error}") from error
     try:
         out, err = await asyncio.wait_for(process.communicate(stdin), ANSWER_S)
     except (TimeoutError, asyncio.CancelledError) as gone:

@@ -1,12 +1,15 @@
 """The Slurm port by Slurm's own commands: squeue and scontrol, each call one short child process (3-6 ms)."""
 
+import asyncio
 import contextlib
 import logging
 import secrets
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
+from slurm_plugin.model import RunKey
 from slurm_plugin.ports import GresItem, JobRun, QueuedJob, SlurmNode
 from slurm_plugin.slurm import queue, records, table
 from slurm_plugin.slurm.hostlist import compress
@@ -14,8 +17,11 @@ from slurm_plugin.slurm.process import Runner, Runs, Site
 from slurm_plugin.slurm.queue import Pool
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 NODES_A_CALL = 1000  # names in one scontrol call: one argument may have 128 KiB
+LONG_BYTES = 64 * 1024  # an answer longer than this is read on a thread, so that nobody else waits for it
+ROW_BYTES = 256  # what one job of the queue takes in it, about
 NOTIFY_TIMEOUT_S = 3.0  # the message is a courtesy, the cancel must not wait for it
 
 _SQUEUE = ("squeue", "--noheader", "--all", "--local")
@@ -34,44 +40,46 @@ class SlurmCommands:
 
     async def run_of(self, job_id: int) -> JobRun | None:
         """This job's present run; None when Slurm does not know the id, or knows it as ended."""
-        for run in queue.job_runs(await self._job_rows(queue.RUN_FIELDS, f"--jobs={job_id}")):
-            if run.key.job_id == job_id:
-                return run
-        return None
+        return queue.run_of(await self._job_rows(queue.RUN_FIELDS, f"--jobs={job_id}"), job_id)
 
     async def runs_on(self, node: str) -> tuple[JobRun, ...]:
         runs = queue.job_runs(await self._job_rows(queue.RUN_FIELDS, f"--nodelist={node}"))
         return tuple(run for run in runs if queue.holds_something(run))
 
-    async def vgpu_jobs(self) -> tuple[QueuedJob, ...]:
-        return queue.queued_jobs(await self._job_rows(queue.QUEUE_FIELDS), self._pool)
+    async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
+        selection = [f"--partition={','.join(partitions)}"] if partitions else []
+        rows = await self._job_rows(queue.QUEUE_FIELDS, *selection)
+        return await _read(len(rows) * ROW_BYTES, queue.queued_jobs, rows, self._pool)
 
     async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
         rows = await self._job_rows(queue.STEP_FIELDS, "--steps", f"--jobs={job_id}")
         return queue.step_gres(rows, job_id)
 
-    async def requeue(self, job_id: int) -> None:
-        name = await self._target(job_id)
-        await self._runner.run(["scontrol", "requeue", name or str(job_id)])
+    async def requeue(self, run: RunKey) -> None:
+        if name := await self._target(run):
+            await self._runner.run(["scontrol", "requeue", name])
+            logger.info("slurm.job_requeued", extra={"job": run.job_id, "started_at": run.started_at})
 
-    async def cancel(self, job_id: int, why: str) -> None:
+    async def cancel(self, run: RunKey, why: str) -> None:
         """Tell the job's owner `why` if somebody listens (srun, salloc, a running batch step), and cancel it."""
-        name = await self._target(job_id)
+        name = await self._target(run)
         if name is None:
             return
         with contextlib.suppress(SlurmError):
             await self._runner.run(["scontrol", "notify", name, why], timeout_s=NOTIFY_TIMEOUT_S)
         await self._runner.run(["scancel", "--quiet", name])
-        logger.info("slurm.job_cancelled", extra={"job": job_id, "why": why})
+        logger.info("slurm.job_cancelled", extra={"job": run.job_id, "started_at": run.started_at, "why": why})
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
         """All nodes, or these. Slurm refuses the whole call for one unknown name."""
         argv = ["scontrol", "--oneliner", "--details", "--all", "show", "node"]
         if not names:
-            return records.parse_nodes(await self._runner.run(argv))
+            text = await self._runner.run(argv)
+            return await _read(len(text), records.parse_nodes, text)
         found: list[SlurmNode] = []
         for some in _batches(names):
-            found += records.parse_nodes(await self._runner.run([*argv, compress(some)]))
+            text = await self._runner.run([*argv, compress(some)])
+            found += await _read(len(text), records.parse_nodes, text)
         return tuple(found)
 
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
@@ -107,10 +115,20 @@ class SlurmCommands:
             if _UNKNOWN_JOB in str(error).lower():
                 return []
             raise
-        return table.parse_table(text, len(fields), mark)
+        return await _read(len(text), table.parse_table, text, len(fields), mark)
 
-    async def _target(self, job_id: int) -> str | None:
-        return queue.target(await self._job_rows(queue.TARGET_FIELDS, f"--jobs={job_id}"), job_id)
+    async def _target(self, run: RunKey) -> str | None:
+        """How to name this run's job; None when it is over. The id may be another job's, or another run's, by now."""
+        name = queue.target(await self._job_rows(queue.TARGET_FIELDS, f"--jobs={run.job_id}"), run)
+        if name is None:
+            logger.warning("slurm.run_is_over", extra={"job": run.job_id, "started_at": run.started_at})
+        return name
+
+
+async def _read(size: int, parse: Callable[..., T], *args: object) -> T:
+    if size <= LONG_BYTES:
+        return parse(*args)
+    return await asyncio.to_thread(parse, *args)
 
 
 def _mark() -> str:

@@ -2,20 +2,28 @@
 
 import asyncio
 import contextlib
+import errno
+import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 
+log = logging.getLogger(__name__)
+
 TIMEOUT_S = 20.0  # a busy slurmctld answers late; its own MessageTimeout is 10 s
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024  # a queue of 100,000 jobs is about 30 MiB
 MAX_ERROR_BYTES = 64 * 1024
+MAX_WAITING = 256  # calls that wait for their turn; one more is refused at once
 MAX_AT_ONCE = 8  # commands in flight from one daemon; slurmctld has few threads for everybody
 _READ_BYTES = 1 << 16
+
+# This host has no room for one more child now; it may have in a moment.
+_NO_ROOM = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 # After one of these nobody knows whether slurmctld did what it was asked.
 _NO_ANSWER = (
@@ -73,32 +81,24 @@ class Runs(Protocol):
 
 
 class Runner:
-    """Runs commands of one site, at most MAX_AT_ONCE at a time."""
+    """Runs commands of one site: at most MAX_AT_ONCE at a time, and MAX_WAITING more that wait for their turn."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._env = site.environment()
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
+        self._waiting = 0
+        self.refused = 0  # calls that did not get their turn, since start
 
     async def run(self, argv: Sequence[str], *, timeout_s: float | None = None) -> str:
         """stdout of the command. A child that outlives the limit, or us, is killed and reaped.
 
-        Raises SlurmError (it said no) or SlurmUnavailable (no answer: the outcome is unknown).
+        Raises SlurmError (it said no) or SlurmUnavailable (no answer: the outcome is unknown). Bound: twice the limit,
+        once for the turn and once for the answer.
         """
         limit_s = timeout_s or self._site.timeout_s
-        async with self._slots:
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    self._site.program(argv[0]),
-                    *argv[1:],
-                    env=self._env,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                )
-            except OSError as error:
-                hint = "is Slurm's client package installed, and is its folder on PATH?"
-                raise SlurmError(f"{argv[0]} could not be started: {error.strerror or error}", hint=hint) from error
+        async with self._turn(argv, limit_s):
+            process = await self._start(argv)
             try:
                 async with asyncio.timeout(limit_s):
                     out, err = await _communicate(process)
@@ -109,6 +109,46 @@ class Runner:
             finally:
                 await _reap(process)
         return _judge(argv, process.returncode or 0, out, err)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, argv: Sequence[str], limit_s: float) -> AsyncIterator[None]:
+        if self._waiting >= MAX_WAITING:
+            raise self._refusal(argv, f"{self._waiting} other commands are waiting")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise self._refusal(argv, f"{MAX_AT_ONCE} other commands took all of {limit_s:g} s") from None
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    def _refusal(self, argv: Sequence[str], why: str) -> SlurmUnavailable:
+        self.refused += 1
+        log.warning("slurm.no_turn", extra={"command": argv[0], "why": why, "refused": self.refused})
+        return SlurmUnavailable(f"{argv[0]} was not run: {why}", hint="is slurmctld slow to answer?")
+
+    async def _start(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            return await asyncio.create_subprocess_exec(
+                self._site.program(argv[0]),
+                *argv[1:],
+                env=self._env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=pipe,
+            )
+        except OSError as error:
+            said = f"{argv[0]} could not be started: {error.strerror or error}"
+            if error.errno in _NO_ROOM:
+                raise SlurmUnavailable(said, hint="this host is short of memory, processes or open files") from error
+            hint = "is Slurm's client package installed, and is its folder on PATH?"
+            raise SlurmError(said, hint=hint) from error
 
 
 async def _communicate(process: asyncio.subprocess.Process) -> tuple[str, str]:

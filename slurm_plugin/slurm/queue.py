@@ -20,7 +20,7 @@ QUEUE_FIELDS = (
     *("JobID", "ArrayJobID", "ArrayTaskID", "UserID", "PriorityLong", "State", "Reason", "NumNodes", "NumCPUs"),
     *("Partition", "ReqNodes", "NodeList", "StartTime", "tres-per-node"),
 )
-TARGET_FIELDS = ("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID")
+TARGET_FIELDS = ("JobID", "UserID", "StartTime", "State", "ArrayJobID", "ArrayTaskID", "HetJobID")
 STEP_FIELDS = ("StepID", "JobID", "tres-per-node", "tres-per-task", "NumTasks", "Nodes")
 
 # Waiting for resources that the pool can bring; every other reason means that more slices would not start the job.
@@ -44,20 +44,32 @@ class Pool:
 
 def job_runs(rows: Iterable[Sequence[str]]) -> list[JobRun]:
     """Rows of RUN_FIELDS. Jobs that wait have started_at 0 (Slurm then prints when it expects them to start)."""
-    return [_job_run(row) for row in rows]
+    return [_job_run(row, _gres_or_nothing(row[-1])) for row in rows]
 
 
-def _job_run(row: Sequence[str]) -> JobRun:
-    job_id, uid, start, state, batch, requeue, gres = row
+def run_of(rows: Iterable[Sequence[str]], job_id: int) -> JobRun | None:
+    """Rows of RUN_FIELDS: the run of this job. Raises SlurmError when what it asks for can't be read."""
+    for row in rows:
+        if _number(row[0]) == job_id:
+            return _job_run(row, parse_gres(row[-1]))
+    return None
+
+
+def _job_run(row: Sequence[str], gres: tuple[GresItem, ...]) -> JobRun:
+    job_id, uid, start, state, batch, requeue, _ = row
     is_batch = _number(batch) > 0
-    started_at = 0 if state in _WAITING else _number(start)
     return JobRun(
-        key=RunKey(job_id=_number(job_id), started_at=started_at, uid=_number(uid)),
+        key=_run_key(job_id, uid, start, state),
         state=state,
-        gres=_gres_or_nothing(gres),
+        gres=gres,
         batch=is_batch,
         requeue=is_batch and _number(requeue) > 0,
     )
+
+
+def _run_key(job_id: str, uid: str, start: str, state: str) -> RunKey:
+    started_at = 0 if state in _WAITING else _number(start)
+    return RunKey(job_id=_number(job_id), started_at=started_at, uid=_number(uid))
 
 
 def holds_something(run: JobRun) -> bool:
@@ -141,14 +153,14 @@ def _range_size(part: str) -> int:
     return max(0, last - first) // max(1, step) + 1
 
 
-def target(rows: Iterable[Sequence[str]], job_id: int) -> str | None:
-    """Rows of TARGET_FIELDS: how to name exactly this job to scancel and scontrol, or None when it is not there.
+def target(rows: Iterable[Sequence[str]], run: RunKey) -> str | None:
+    """Rows of TARGET_FIELDS: how to name exactly this run's job to scancel and scontrol, or None when it is over.
 
     The last element of an array to start has the array's own number as its id: named plainly, the whole array goes.
     A component of a heterogeneous job can only go as a whole, by its leader.
     """
-    for own, array, task, het in rows:
-        if own == str(job_id):
+    for own, uid, start, state, array, task, het in rows:
+        if _run_key(own, uid, start, state) == run:
             if het.isdecimal() and int(het):
                 return het
             return f"{array}_{task}" if task.isdecimal() else own

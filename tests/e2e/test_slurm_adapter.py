@@ -7,11 +7,13 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
+from slurm_plugin.model import RunKey
 from slurm_plugin.slurm.commands import SlurmCommands
 from slurm_plugin.slurm.process import Runner, Site
 from tests.contract.slurm import scene
@@ -81,6 +83,20 @@ async def test_set_gres_takes_effect_at_once_on_all_named_nodes(site: BareSlurm)
         await slurm.set_gres(["n1", "n9"], changed)
 
 
+async def test_only_jobs_of_the_named_partitions_are_read(site: BareSlurm) -> None:
+    slurm = adapter(site)
+    script = site.folder / "held.sh"
+    script.write_text("#!/bin/sh\n")
+    for partition in ("plain", "gpu,vgpu-wait"):
+        site.run("sbatch", "-H", "-p", partition, "--gres=vgpu:m20:1", "-o", "/dev/null", str(script))
+    everybody = {job.job_id: set(job.partitions) for job in await slurm.vgpu_jobs()}
+    ours = {job.job_id for job in await slurm.vgpu_jobs(("gpu", "vgpu-wait"))}
+    assert ours == {job for job, partitions in everybody.items() if "gpu" in partitions}
+    assert {job.job_id for job in await slurm.vgpu_jobs(("plain",))} == everybody.keys() - ours
+    assert everybody.keys() - ours
+    assert await slurm.vgpu_jobs(("no-such",)) == ()
+
+
 async def test_cancel_and_requeue_hit_one_element_of_an_array_only(site: BareSlurm) -> None:
     """The element that starts last has the array's own id: `scancel ID` would take its siblings too."""
     slurm = adapter(site)
@@ -94,20 +110,28 @@ async def test_cancel_and_requeue_hit_one_element_of_an_array_only(site: BareSlu
         listed = site.run("squeue", "-h", "-r", "-j", str(array), "-O", "JobID:20,State:20").stdout.splitlines()
         return {int(line.split()[0]): line.split()[1] for line in listed}
 
+    async def key_of(job_id: int) -> RunKey:
+        run = await slurm.run_of(job_id)
+        assert run is not None
+        return run.key
+
     await until(lambda: _equals(runs, {"RUNNING"}, 2))
-    assert array in await runs()
-    await slurm.requeue(array)
+    first = await key_of(array)
+    sibling = await key_of(next(job for job in await runs() if job != array))
+    for other in (replace(first, started_at=first.started_at - 1), replace(first, uid=1), replace(first, job_id=99)):
+        await slurm.requeue(other)
+        await slurm.cancel(other, "a run that is over is left alone, and so is who has its id")
+    assert set((await runs()).values()) == {"RUNNING"}
+    await slurm.requeue(first)
     await until(lambda: _equals(runs, {"RUNNING", "PENDING"}, 2))
-    pending = await slurm.run_of(array)
-    assert pending is not None
-    assert pending.key.started_at == 0
-    await slurm.cancel(array, "the test is over")
+    pending = await key_of(array)
+    assert pending.started_at == 0
+    await slurm.cancel(first, "that run is over")
+    await slurm.cancel(pending, "the test is over")
     await until(lambda: _equals(runs, {"RUNNING"}, 1))
-    (sibling,) = await runs()
-    assert sibling != array
+    assert list(await runs()) == [sibling.job_id]
     await slurm.cancel(sibling, "the test is over")
     await until(lambda: _equals(runs, set(), 0))
-    await slurm.cancel(99, "a job that is not there is not an error")
 
 
 async def _equals(runs: Callable[[], Awaitable[dict[int, str]]], states: set[str], count: int) -> bool:
@@ -118,7 +142,7 @@ async def _equals(runs: Callable[[], Awaitable[dict[int, str]]], states: set[str
 async def test_refusals_and_silence_are_told_apart(site: BareSlurm, tmp_path: Path) -> None:
     slurm = adapter(site)
     with pytest.raises(SlurmError) as refused:
-        await slurm.requeue(99)
+        await slurm.set_gres(["n9"], scene.PUBLISHED)
     assert not isinstance(refused.value, SlurmUnavailable)
     nowhere = tmp_path / "slurm.conf"
     text = site.conf.read_text().splitlines()

@@ -11,7 +11,7 @@ from slurm_plugin.agent.convert import gpu_to_wire, grant_to_wire
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.link.client import Session, open_link
 from slurm_plugin.link.munge import Munge
-from slurm_plugin.model import Gpu, Grant, Instance
+from slurm_plugin.model import Gpu, Grant, Instance, RunKey
 from slurm_plugin.ports import GresItem, JobRun, QueuedJob, SlurmNode
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.slurm.gres import parse_gres
@@ -46,7 +46,7 @@ class DictSlurm:
         self._answer()
         return tuple(self.node_list[name] for name in names or self.node_list)
 
-    async def vgpu_jobs(self) -> tuple[QueuedJob, ...]:
+    async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
         self._answer()
         return tuple(self.jobs.values())
 
@@ -108,10 +108,10 @@ class DictSlurm:
     async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
         raise SlurmUnavailable("the controller never asks")
 
-    async def requeue(self, job_id: int) -> None:
+    async def requeue(self, run: RunKey) -> None:
         raise SlurmUnavailable("the controller never does")
 
-    async def cancel(self, job_id: int, why: str) -> None:
+    async def cancel(self, run: RunKey, why: str) -> None:
         raise SlurmUnavailable("the controller never does")
 
 

@@ -118,18 +118,18 @@ class FakeSlurm:
         self.answer()
         return self.steps
 
-    async def requeue(self, job_id: int) -> None:
+    async def requeue(self, run: RunKey) -> None:
         self.answer()
-        self.requeued.append(job_id)
+        self.requeued.append(run.job_id)
 
-    async def cancel(self, job_id: int, why: str) -> None:
+    async def cancel(self, run: RunKey, why: str) -> None:
         self.answer()
-        self.cancelled.append((job_id, why))
+        self.cancelled.append((run.job_id, why))
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
         return ()
 
-    async def vgpu_jobs(self) -> tuple[QueuedJob, ...]:
+    async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
         return ()
 
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:

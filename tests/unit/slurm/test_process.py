@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import os
 from pathlib import Path
 
@@ -56,6 +57,47 @@ async def test_a_missing_command_says_where_to_look(tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match="could not be started") as failed:
         await Runner(Site(bin_dir=tmp_path)).run(["squeue"])
     assert "PATH" in failed.value.hint
+
+
+@pytest.mark.parametrize(
+    ("number", "transient"),
+    [(errno.EAGAIN, True), (errno.EMFILE, True), (errno.ENOMEM, True), (errno.EACCES, False), (errno.ENOENT, False)],
+    ids=lambda value: errno.errorcode[value] if value > 1 else str(value),
+)
+async def test_a_host_short_of_room_is_no_answer_and_not_a_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, transient: bool
+) -> None:
+    async def no_child(*_argv: str, **_options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", no_child)
+    runner = Runner(Site(bin_dir=tmp_path))
+    for _ in range(process.MAX_AT_ONCE + 1):  # a failed start gives its turn back
+        with pytest.raises(SlurmError, match="could not be started") as failed:
+            await runner.run(["squeue"])
+        assert isinstance(failed.value, SlurmUnavailable) is transient
+
+
+async def test_the_wait_for_a_turn_is_bounded_in_time_and_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "MAX_AT_ONCE", 1)
+    monkeypatch.setattr(process, "MAX_WAITING", 1)
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    runner = Runner(command(tmp_path, "squeue", f"echo $$ > {tmp_path}/pid; echo x > {started}; exec sleep 60"))
+    holds = asyncio.create_task(runner.run(["squeue"]))
+    await asyncio.to_thread(started.read_text)
+    waits = asyncio.create_task(runner.run(["squeue"], timeout_s=0.3))
+    await asyncio.sleep(0)
+    with pytest.raises(SlurmUnavailable, match="1 other commands are waiting"):
+        await runner.run(["squeue"])
+    with pytest.raises(SlurmUnavailable, match=r"took all of 0\.3 s"):
+        await waits
+    assert runner.refused == 2
+    holds.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await holds
 
 
 async def test_a_child_past_its_limit_is_killed_and_reaped(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from slurm_plugin.errors import SlurmError
+from slurm_plugin.model import RunKey
 from slurm_plugin.ports import GresItem
 from slurm_plugin.slurm import queue
 from slurm_plugin.slurm.queue import Pool
@@ -140,7 +141,26 @@ def test_what_is_no_number_is_an_error_not_a_zero() -> None:
     ],
 )
 def test_how_one_job_is_named_so_that_no_other_goes(row: Sequence[str], name: str | None) -> None:
-    assert queue.target([row], 7) == name
+    where = (row[0], "1000", "1790000000", "RUNNING", *row[1:])
+    assert queue.target([where], RunKey(job_id=7, started_at=1790000000, uid=1000)) == name
+
+
+@pytest.mark.parametrize(
+    ("uid", "start", "state"),
+    [("1000", "1790000099", "RUNNING"), ("1001", "1790000000", "RUNNING"), ("1000", "1790000000", "PENDING")],
+    ids=["another run", "another user's job under the same id", "back in the queue"],
+)
+def test_a_run_that_is_over_has_no_name(uid: str, start: str, state: str) -> None:
+    row = ("7", uid, start, state, "7", "N/A", "N/A")
+    assert queue.target([row], RunKey(job_id=7, started_at=1790000000, uid=1000)) is None
+
+
+def test_a_request_that_can_not_be_read_is_not_to_ask_for_nothing() -> None:
+    rows = [run(JobID="6"), run(tres_per_node="gres:x:a:b:c")]
+    with pytest.raises(SlurmError, match="is not a GRES"):
+        queue.run_of(rows, 7)
+    assert queue.run_of(rows, 8) is None
+    assert queue.run_of(rows, 6) == queue.job_runs(rows)[0]
 
 
 def test_steps_by_task_and_by_node() -> None:
