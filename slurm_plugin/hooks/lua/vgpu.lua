@@ -29,6 +29,8 @@ local MAX_NAMES = 64
 local MAX_HOSTS = 5000
 local MAX_WORDS = 200
 local MAX_TASKS = 65533
+local KEPT_MAX = 64
+local KEPT_BYTES = 512
 local NEAR = 2
 local INVALID_GRES = 2072 -- slurm.ESLURM_INVALID_GRES is nil up to 22.05, and to return nil is to accept the job
 
@@ -232,6 +234,7 @@ function M.parse_catalogue(text)
       return nil, "its partition or its default class is missing"
    end
    cat.operators = cat.operators or { [0] = true }
+   cat.kept, cat.kept_count = {}, 0 -- decisions: see `decided`
    return cat
 end
 
@@ -855,23 +858,24 @@ end
 
 -- Up to 23.02 srun sends its own text once more when the step starts, and Slurm reads that by itself. `gres:` tells such
 -- a client, a command line without a script tells srun from sbatch and salloc.
-local function bad_for_old_srun(desc, decision)
-   local commanded = (number_of(desc, "argc", UNSET32) or 0) > 0 and text_of(desc, "script") == ""
-   if not commanded or text_of(desc, "tres_per_node"):sub(1, 5) ~= "gres:" then return nil end
+local function bad_for_old_srun(desc, text, decision)
+   if text:sub(1, 5) ~= "gres:" then return nil end
    local class = ":" .. decision.class
    local tail = decision.term:sub(#M.gres + 1)
    local named = tail:sub(1, #class) == class
    if named then tail = tail:sub(#class + 1) end
    local bare = named and class:find("^:%d") -- a type that begins with a digit needs its count there
    if (tail == "" and not bare) or tail:find("^:%d+$") then return nil end
+   if (number_of(desc, "argc", UNSET32) or 0) == 0 or text_of(desc, "script") ~= "" then return nil end
    local form = string.format("%s%s:%d", M.gres, class, decision.count)
    local term = shown(decision.term)
    return refuse("this srun sends '%s' again when its step starts; write --gres=%s, or use sbatch", term, form)
 end
 
-local function write(desc, decision, job)
+-- `before`: the record with the texts that the decision was made from.
+local function write(desc, decision, before)
    for key, field in pairs(TEXTS) do
-      if key ~= "per_node" and decision[key] ~= job[key] then desc[field] = decision[key] end
+      if key ~= "per_node" and decision[key] ~= text_of(before, field) then desc[field] = decision[key] end
    end
    desc.gres = decision.per_node
 end
@@ -890,18 +894,78 @@ local function asks(record)
    return false
 end
 
-local function submit(desc, part_list)
-   if not mentions(desc) then return 0 end
-   local cat, why = M.load()
-   if not cat then return asks(desc) and no_catalogue(why) or 0 end
-   local job = job_of(desc)
-   job.partition = text_of(desc, "partition")
-   if job.partition == "" then job.partition = default_partition(part_list) end
+-- A submission is decided by these fields and the catalogue alone: job_of gets nothing else to read.
+local TRES = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket" }
+local OTHERS = {
+   "min_nodes",
+   "max_nodes",
+   "num_tasks",
+   "ntasks_per_node",
+   "sockets_per_node",
+   "cpus_per_task",
+   "pn_min_cpus",
+   "min_mem_per_node",
+   "min_mem_per_cpu",
+   "req_nodes",
+   "exc_nodes",
+   "shared",
+   "overcommit",
+   "partition",
+}
+
+local function copy(names, from, to)
+   for _, name in ipairs(names) do
+      to[name] = get(from, name)
+   end
+end
+
+local function same(names, one, other)
+   for _, name in ipairs(names) do
+      if one[name] ~= other[name] then return false end
+   end
+   return true
+end
+
+local function is_small(fields)
+   local bytes = 0
+   for _, value in pairs(fields) do
+      bytes = bytes + (type(value) == "string" and #value or 0)
+   end
+   return bytes <= KEPT_BYTES
+end
+
+local spare = {} -- the table for the next job's fields: every one of them is written before any is read
+
+-- Jobs come in swarms of one kind: for each request text the last decision is kept, as long as the catalogue is. Bounds:
+-- KEPT_MAX of them, of jobs with KEPT_BYTES of text.
+local function decided(fields, cat)
+   local text = text_of(fields, "tres_per_node")
+   local kept = cat.kept[text]
+   if kept and same(TRES, kept.fields, fields) and same(OTHERS, kept.fields, fields) then return kept.decision end
+   local job = job_of(fields)
+   job.partition = text_of(fields, "partition")
    local decision = M.decide(job, cat)
+   if not is_small(fields) then return decision end
+   if cat.kept_count == KEPT_MAX then cat.kept, cat.kept_count = {}, 0 end
+   cat.kept_count = cat.kept_count + (cat.kept[text] and 0 or 1)
+   cat.kept[text] = { fields = fields, decision = decision }
+   return decision
+end
+
+local function submit(desc, part_list)
+   local fields = {}
+   copy(TRES, desc, fields)
+   if not mentions(fields) then return 0 end
+   local cat, why = M.load()
+   if not cat then return asks(fields) and no_catalogue(why) or 0 end
+   copy(OTHERS, desc, fields)
+   if text_of(fields, "partition") == "" then fields.partition = default_partition(part_list) end
+   local decision = decided(fields, cat)
    if not decision then return 0 end
-   local refusal = decision.refusal and decision or bad_for_old_srun(desc, decision)
+   local text = text_of(fields, "tres_per_node")
+   local refusal = decision.refusal and decision or bad_for_old_srun(desc, text, decision)
    if refusal then return say_no(refusal.refusal) end
-   write(desc, decision, job)
+   write(desc, decision, fields)
    desc.partition = decision.partition
    local before = text_of(desc, "admin_comment")
    desc.admin_comment = (before ~= "" and before .. " " or "") .. "asked " .. decision.words
@@ -957,7 +1021,7 @@ local function modify(desc, rec, _, uid)
    if not decision then return 0 end
    if decision.refusal then return say_no(decision.refusal) end
    if new then
-      write(desc, decision, job)
+      write(desc, decision, desc)
       for _, note in ipairs(decision.notes) do
          say(note)
       end
