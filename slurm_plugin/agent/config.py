@@ -1,5 +1,6 @@
 """/etc/vgpu/agent.yaml: few settings, read by hand so that an agent stays small in memory."""
 
+import re
 import socket
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -24,6 +25,7 @@ class AgentConfig:
     slurm_bin: Path | None = None  # folder of squeue, scontrol, scancel; None: on PATH
     slurm_conf: Path | None = None  # for their SLURM_CONF; None: Slurm's own default
     munge_socket: Path | None = None  # None: munge's own default
+    cgroup: str = "vgpu"  # our folder below the cgroup that slurmstepds run in, where Slurm has no cgroup2 of its own
     gres: str = "vgpu"
     pad: str = "pad"
     wait_s: float = 30.0  # longest wait of a prolog for a slice
@@ -53,6 +55,8 @@ def parse_config(settings: Any, *, where: str = "agent.yaml") -> AgentConfig:
     host, _, port = str(values.get("controller", "")).rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"{where}: controller: expected host:port")
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", values.get("cgroup", "vgpu")):
+        raise ConfigError(f"{where}: cgroup: expected the name of a folder")
     if values.get("log_level", "INFO") not in _LEVELS:
         raise ConfigError(f"{where}: log_level: expected one of {', '.join(_LEVELS)}")
     return AgentConfig(**values)

@@ -1,15 +1,18 @@
 """Between the wire and the agent's own words."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from slurm_plugin.agent.runs import Waiting
 from slurm_plugin.agent.terms import Offer, Terms
 from slurm_plugin.model import Gpu, Grant, Step
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 
+NOBODY: Mapping[str, str] = MappingProxyType({})
 
-def gpu_to_wire(gpu: Gpu, haunted: Collection[str] = ()) -> pool_pb2.Gpu:
-    """`haunted`: slices that somebody without a grant uses; to the pool they are as foreign as others' instances."""
+
+def gpu_to_wire(gpu: Gpu, haunted: Mapping[str, str] = NOBODY) -> pool_pb2.Gpu:
+    """`haunted`: who uses a slice without a grant. To the pool it is then as foreign as others' instances."""
     return pool_pb2.Gpu(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -38,6 +41,7 @@ def gpu_to_wire(gpu: Gpu, haunted: Collection[str] = ()) -> pool_pb2.Gpu:
                 ci=one.ci,
                 uuid=one.uuid,
                 foreign=one.foreign or one.uuid in haunted,
+                held_by=haunted.get(one.uuid, ""),
             )
             for one in gpu.instances
         ],
@@ -45,7 +49,7 @@ def gpu_to_wire(gpu: Gpu, haunted: Collection[str] = ()) -> pool_pb2.Gpu:
     )
 
 
-def grant_to_wire(grant: Grant) -> pool_pb2.Grant:
+def grant_to_wire(grant: Grant, isolation: str = "mig") -> pool_pb2.Grant:
     return pool_pb2.Grant(
         job_id=grant.run.job_id,
         started_at=grant.run.started_at,
@@ -54,6 +58,7 @@ def grant_to_wire(grant: Grant) -> pool_pb2.Grant:
         count=grant.count,
         slices=grant.slices,
         made_at=grant.made_at,
+        isolation=isolation,
     )
 
 

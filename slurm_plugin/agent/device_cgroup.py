@@ -56,7 +56,7 @@ class DeviceCgroup:
         if self.why_not:
             log.warning("cgroup.unusable", extra={"why": self.why_not})
 
-    def confine(self, run: RunKey, minors: Iterable[int], *, pid: int, step: StepProcess) -> bool:
+    def confine(self, run: RunKey, minors: Iterable[int], pid: int, step: StepProcess) -> bool:
         """Let `pid`, a process of this step, and what it starts open these capabilities and no others.
 
         Its ancestors up to the slurmstepd are in it as well: the task is one of them.

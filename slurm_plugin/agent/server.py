@@ -27,7 +27,7 @@ LINE_BYTES = 256  # longest request
 READ_S = 5.0  # longest wait for it
 ANSWER_S = 5.0  # longest wait for the caller to take the answer
 CALLS_PER_USER = 512  # at a time; a node starts a task a core at once
-CALLS = 4096
+CALLS = 4096  # of all users but root, whose prologs and epilogs nobody keeps out
 BACKLOG = 1024
 _REQUEST = re.compile(rb"([a-z]{1,10})((?: [a-z]{1,10}=\d{1,10}){0,4})\n")
 _KEYS = {"prolog": {"job"}, "epilog": {"job"}, "task": {"localid", "ntasks"}, "bind": {"localid"}}
@@ -43,7 +43,9 @@ class HookServer:
 
     async def listen(self, path: Path) -> None:
         """Serve at `path`, which is replaced. Raises OSError."""
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
+            path.parent.chmod(0o755)  # whatever the umask: users' tasks come through
         fresh = path.with_name(f".{path.name}.new")
         fresh.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, fresh, limit=LINE_BYTES, backlog=BACKLOG)
@@ -58,7 +60,7 @@ class HookServer:
         peer = peer_of(writer.get_extra_info("socket"))
         self._calls[peer.uid] += 1
         try:
-            if (peer.uid and self._calls[peer.uid] > CALLS_PER_USER) or self._calls.total() > CALLS:
+            if peer.uid and (self._calls[peer.uid] > CALLS_PER_USER or self._calls.total() > CALLS):
                 log.warning("hook.too_many", extra={"uid": peer.uid})
                 lines = _no("too many calls at a time")
             else:
@@ -102,9 +104,10 @@ class HookServer:
             await (self._prolog(values["job"], reader) if verb == "prolog" else self._runs.epilog(values["job"]))
             return ["exit 0"]
         task = values.get("localid", -1)
-        view = await self._tasks.view(peer, task=task, tasks=values.get("ntasks", -1))
         if verb == "task":
+            view = await self._tasks.enter(peer, task=task, tasks=values.get("ntasks", -1))
             return [*(f"out {line}" for line in task_environment(view, self._profile_of)), "exit 0"]
+        view = await self._tasks.view(peer)
         if not view.slices:
             raise Refused("this step has no slice")
         return [f"out {view.slices[max(task, 0) % len(view.slices)]}", "exit 0"]

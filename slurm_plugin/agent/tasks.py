@@ -16,10 +16,11 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from slurm_plugin.agent.book import Book
+from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.agent.peer import Peer, StepProcess, step_of
 from slurm_plugin.agent.runs import Runs
-from slurm_plugin.agent.slices import Threads
 from slurm_plugin.agent.store import Store
+from slurm_plugin.agent.threads import Threads
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.model import Grant
 from slurm_plugin.ports import Slurm
@@ -46,13 +47,22 @@ class Refused(Exception):
 
 class Tasks:
     def __init__(
-        self, book: Book, runs: Runs, *, slurm: Slurm, store: Store, threads: Threads, proc: Path = Path("/proc")
+        self,
+        book: Book,
+        runs: Runs,
+        *,
+        slurm: Slurm,
+        store: Store,
+        threads: Threads,
+        cgroup: DeviceCgroup,
+        proc: Path = Path("/proc"),
     ) -> None:
         self._book = book
         self._runs = runs
         self._slurm = slurm
         self._store = store
         self._threads = threads
+        self._cgroup = cgroup
         self._proc = proc
         self._shares: dict[str, tuple[str, ...]] = {}  # by StepProcess.key
         self._watched: dict[str, int] = {}  # the same steps' pidfds
@@ -60,7 +70,11 @@ class Tasks:
         self.ask_pause_s = ASK_PAUSE_S
 
     async def start(self) -> None:
-        """Take up the shares of steps that are still running."""
+        """Take up the shares of steps that are still running, and see which jobs are confined."""
+        await self._threads.disk(self._cgroup.start)
+        for grant in tuple(self._book.grants.values()):
+            if await self._threads.disk(self._cgroup.holds, grant.run):
+                self._book.confined.add(grant.run.job_id)
         for key, slices in (await self._threads.disk(self._store.leases)).items():
             pid, _, started = key.partition(":")
             step = step_of(int(pid), self._proc) if pid.isdecimal() else None
@@ -72,6 +86,26 @@ class Tasks:
             asyncio.get_running_loop().remove_reader(fd)
             os.close(fd)
         self._watched.clear()
+
+    async def enter(self, peer: Peer, *, task: int = -1, tasks: int = -1) -> View:
+        """`view` for a task that is about to start: from here on it can open no slice but its job's."""
+        view = await self.view(peer, task=task, tasks=tasks)
+        step = step_of(peer.pid, self._proc)
+        if step is None:
+            raise Refused("this process is in no job step of this node")
+        run = view.grant.run if view.grant else self._book.without.get(step.job_id)
+        if run is not None:
+            minors = [minor for _, one in self._book.slices(view.grant) for minor in one.caps] if view.grant else []
+            if not await self._threads.disk(self._cgroup.confine, run, minors, peer.pid, step):
+                self._book.confined.discard(step.job_id)
+            elif view.grant is not None and self._book.grants.get(step.job_id) is view.grant:
+                self._book.confined.add(step.job_id)
+        return view
+
+    def sweep(self) -> None:
+        """Away with the cgroups of runs that are over; who is left of one may open nothing more. On the disk thread."""
+        grants = tuple(self._book.grants.values())
+        self._cgroup.sweep(frozenset({*(grant.run for grant in grants), *tuple(self._book.without.values())}))
 
     async def view(self, peer: Peer, *, task: int = -1, tasks: int = -1) -> View:
         """For the process at the other end: `task` is its number on this node, of `tasks`; -1 when not known.
@@ -86,6 +120,8 @@ class Tasks:
             return View(grant=None)
         if peer.uid not in (0, grant.run.uid):
             raise Refused(f"job {step.job_id} is another user's")
+        if grant.run in self._book.lost:
+            raise Refused(f"a slice of job {step.job_id} was destroyed on this node; see 'vgpu show job {step.job_id}'")
         slices = await self._share(step, grant)
         if len(slices) > 1 and tasks == len(slices) and 0 <= task < tasks:
             slices = (slices[task],)

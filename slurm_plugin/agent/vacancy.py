@@ -27,16 +27,26 @@ MOST_TOLD = 3  # named in the report
 
 
 class Vacancy:
-    """`moved` is called when a slice turns out to be idle, or haunted."""
+    """`moved` is called when a slice turns out to be idle, or haunted. `before_look` is called before each look, on the
+    disk thread: it sees to it that nobody who is outside now gets in later.
+    """
 
     def __init__(
-        self, book: Book, *, gpus: Gpus, devices: Devices, threads: Threads, moved: Callable[[], None]
+        self,
+        book: Book,
+        *,
+        gpus: Gpus,
+        devices: Devices,
+        threads: Threads,
+        moved: Callable[[], None],
+        before_look: Callable[[], None],
     ) -> None:
         self._book = book
         self._gpus = gpus
         self._devices = devices
         self._threads = threads
         self._moved = moved
+        self._before_look = before_look
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by slice
         self._again: set[str] = set()  # to be looked at anew: it changed hands during a look
         self._scanning = asyncio.Lock()
@@ -109,6 +119,7 @@ class Vacancy:
     async def _next_scan(self) -> dict[str, tuple[int, ...]]:
         async with self._scanning:
             self._scan = None
+            await self._threads.disk(self._before_look)
             wanted: dict[str, tuple[Path, ...]] = {}
             for slice_ in self._tasks:
                 if found := self._book.instance(slice_):

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from slurm_plugin.cli.view import (
+    ISOLATION,
     GpuPlanView,
     GpuView,
     GrantView,
@@ -82,6 +83,7 @@ def _node(node: pool_pb2.NodeStatus) -> NodeView:
         gres_used=node.slurm_gres_used,
         agent_connected=node.agent_connected,
         agent_version=inventory.agent_version,
+        unconfined=inventory.unconfined,
         gpus=tuple(_gpu(gpu, offers, holders) for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.index)),
         grants=tuple(_grant(grant) for grant in sorted(inventory.grants, key=lambda grant: grant.job_id)),
         waiting=tuple(
@@ -102,6 +104,7 @@ def _grant(grant: pool_pb2.Grant) -> GrantView:
         count=grant.count,
         slices=tuple(grant.slices),
         made_at=grant.made_at,
+        isolation=grant.isolation or ISOLATION,
     )
 
 
@@ -132,6 +135,7 @@ def _slice(i: pool_pb2.Instance, offers: Mapping[str, str], holders: Mapping[str
         ci=i.ci,
         state=_state(i, busy=bool(jobs), offered=bool(offered_as)),
         offered_as="" if jobs else offered_as,
+        held_by=i.held_by,
         jobs=jobs,
     )
 
@@ -139,6 +143,8 @@ def _slice(i: pool_pb2.Instance, offers: Mapping[str, str], holders: Mapping[str
 def _state(i: pool_pb2.Instance, *, busy: bool, offered: bool) -> SliceState:
     if busy:
         return SliceState.BUSY
+    if i.held_by:
+        return SliceState.HELD
     if i.foreign:
         return SliceState.FOREIGN
     if i.ci < 0:

@@ -10,10 +10,11 @@ MARKS = {
     SliceState.BUSY: "#",
     SliceState.IDLE: "-",
     SliceState.WITHHELD: "~",
+    SliceState.HELD: "?",
     SliceState.FOREIGN: "x",
     SliceState.HALF_MADE: "!",
 }
-LEGEND = "# busy   - idle   ~ withheld   x foreign   ! half made   . free      one sign a memory slice"
+LEGEND = "# busy   - idle   ~ withheld   ? held   x foreign   ! half made   . free    one sign a memory slice"
 
 
 def safe(text: str, most: int = CELL_MAX) -> str:

@@ -69,6 +69,8 @@ def slice_note(piece: SliceView) -> str:
             return f"{piece.profile} job {'+'.join(map(str, piece.jobs))}"
         case SliceState.IDLE:
             return f"{piece.profile} as {piece.offered_as}"
+        case SliceState.HELD:
+            return f"{piece.profile} held by {piece.held_by}"
         case _:
             return f"{piece.profile} {piece.state}"
 
@@ -102,6 +104,8 @@ def node_lines(node: NodeView, names: Names) -> list[str]:
         f"  Gres     {safe(node.gres)}",
         f"  GresUsed {safe(node.gres_used)}",
     ]
+    if node.unconfined:
+        lines.append(f"  jobs are in no device cgroup: {safe(node.unconfined)}")
     for gpu in node.gpus:
         lines += ["", *gpu_lines(gpu)]
     if node.grants:
@@ -118,6 +122,7 @@ def gpu_lines(gpu: GpuView) -> list[str]:
     """One GPU and every slice on it."""
     head = f"GPU {gpu.index}  {picture(gpu)}  {safe(gpu.name)}, {gpu.memory_mib} MiB, {safe(gpu.uuid)}"
     fault = [f"  FAULT: {safe(gpu.fault)}"] if gpu.fault else []
+    fault += [f"  held at {piece.start}: {safe(piece.held_by)}" for piece in gpu.slices if piece.held_by]
     if not gpu.slices:
         return [head, *fault]
     rows = (

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-ISOLATION = "mig"  # the level of every grant: memory and compute of a slice are separate in hardware
+ISOLATION = "mig"  # the least every grant has: memory and compute of a slice are separate in hardware
 
 
 class SliceState(StrEnum):
     IDLE = "idle"
     WITHHELD = "withheld"  # idle, but offered as nothing: it is kept for a waiting job or about to be re-cut
     BUSY = "busy"
+    HELD = "held"  # no job has it, but somebody has not left it: withheld until he goes
     FOREIGN = "foreign"  # not of the pool's shape: never touched, never offered
     HALF_MADE = "half-made"  # a GPU instance with no compute instance
 
@@ -26,6 +27,7 @@ class SliceView:
     state: SliceState
     offered_as: str  # the class an idle slice serves now
     jobs: tuple[int, ...]  # who holds it; more than one is a fault
+    held_by: str  # the processes that use it though no job has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,7 @@ class NodeView:
     gres_used: str
     agent_connected: bool
     agent_version: str
+    unconfined: str  # why jobs here are in no device cgroup; empty when they are
     gpus: tuple[GpuView, ...]
     grants: tuple[GrantView, ...]
     waiting: tuple[WaitingView, ...]
@@ -190,4 +193,5 @@ def _held(node: NodeView, grant: GrantView) -> Iterator[HeldSlice]:
                     size=piece.size,
                     gi=piece.gi,
                     ci=piece.ci,
+                    isolation=grant.isolation,
                 )

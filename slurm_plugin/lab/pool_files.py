@@ -60,6 +60,11 @@ def pool_yaml(lab: Lab) -> str:
     return "\n".join(lines) + "\n"
 
 
+def cgroup_of(lab: Lab, node: str) -> str:
+    """The name of the folder for the device cgroups of this node's jobs; two labs of one name differ by a port."""
+    return f"vgpu-{lab.name}-{node}-{lab.ports.controller}"
+
+
 def agent_yaml(lab: Lab, node: str) -> str:
     settings = {
         "node": node,
@@ -70,5 +75,6 @@ def agent_yaml(lab: Lab, node: str) -> str:
         "dev_root": lab.node_folder(node) / "dev",
         "slurm_conf": lab.slurm_conf,
         "munge_socket": lab.munge_socket,
+        "cgroup": cgroup_of(lab, node),
     }
     return "".join(f"{name}: {value}\n" for name, value in settings.items())

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from slurm_plugin.agent import server as server_module
+from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.agent.peer import StepProcess
 from slurm_plugin.agent.server import HookServer
 from slurm_plugin.agent.store import Store
@@ -45,7 +46,10 @@ class Site:
 async def listening(bench: Bench, folder: Path) -> AsyncIterator[Site]:
     async with bench.running():
         threads = Threads()
-        tasks = Tasks(bench.book, bench.runs, slurm=bench.slurm, store=Store(bench.folder), threads=threads)
+        cgroup = DeviceCgroup(proc_root=folder, folder="vgpu-test")  # names no device major: one lock
+        tasks = Tasks(
+            bench.book, bench.runs, slurm=bench.slurm, store=Store(bench.folder), threads=threads, cgroup=cgroup
+        )
         tasks.ask_pause_s = 0.0
         await tasks.start()
         server = HookServer(bench.runs, tasks, profile_of=lambda slice_: bench.book.instance(slice_)[1].profile)  # type: ignore[index]

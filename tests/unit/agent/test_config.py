@@ -29,6 +29,7 @@ def test_the_example_says_what_the_defaults_are() -> None:
         ({"controller": "ctl:1", "wait_s": True}, "wait_s: expected seconds"),
         ({"controller": "ctl:1", "controller_uid": "root"}, "controller_uid: expected a whole number"),
         ({"controller": "ctl:1", "node": "n1\nx"}, "node: expected text"),
+        ({"controller": "ctl:1", "cgroup": "../up"}, "cgroup: expected the name of a folder"),
         ({"controller": "ctl:1", "log_level": "LOUD"}, "log_level: expected one of"),
     ],
 )

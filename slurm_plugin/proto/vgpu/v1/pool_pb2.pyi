@@ -61,6 +61,7 @@ class ToAgent(_message.Message):
     OFFERS_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
+    RETRY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def offers(self) -> Global___Offers:
         """whole, whenever anything in it changed"""
@@ -71,18 +72,23 @@ class ToAgent(_message.Message):
     def verdict(self) -> Global___Verdict:
         """answer to Released: what had to be published is published"""
 
+    @_builtins.property
+    def retry(self) -> Global___Retry:
+        """somebody applied: GPUs in quarantine are worth another try"""
+
     def __init__(
         self,
         *,
         offers: Global___Offers | None = ...,
         step: Global___Step | None = ...,
         verdict: Global___Verdict | None = ...,
+        retry: Global___Retry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "offers", b"offers", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "offers", b"offers", "retry", b"retry", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "offers", b"offers", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "offers", b"offers", "retry", b"retry", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["offers", "step", "verdict"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["offers", "step", "verdict", "retry"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -140,6 +146,7 @@ class Instance(_message.Message):
     CI_FIELD_NUMBER: _builtins.int
     UUID_FIELD_NUMBER: _builtins.int
     FOREIGN_FIELD_NUMBER: _builtins.int
+    HELD_BY_FIELD_NUMBER: _builtins.int
     profile: _builtins.str
     start: _builtins.int
     size: _builtins.int
@@ -147,6 +154,8 @@ class Instance(_message.Message):
     ci: _builtins.int
     uuid: _builtins.str
     foreign: _builtins.bool
+    held_by: _builtins.str
+    """who uses it without a grant; empty: nobody"""
     def __init__(
         self,
         *,
@@ -157,10 +166,11 @@ class Instance(_message.Message):
         ci: _builtins.int = ...,
         uuid: _builtins.str = ...,
         foreign: _builtins.bool = ...,
+        held_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ci", b"ci", "foreign", b"foreign", "gi", b"gi", "profile", b"profile", "size", b"size", "start", b"start", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ci", b"ci", "foreign", b"foreign", "gi", b"gi", "held_by", b"held_by", "profile", b"profile", "size", b"size", "start", b"start", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -223,12 +233,15 @@ class Grant(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     SLICES_FIELD_NUMBER: _builtins.int
     MADE_AT_FIELD_NUMBER: _builtins.int
+    ISOLATION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     started_at: _builtins.int
     uid: _builtins.int
     gres_class: _builtins.str
     count: _builtins.int
     made_at: _builtins.float
+    isolation: _builtins.str
+    """mig, then the locks on the devices: +modes, +cgroup"""
     @_builtins.property
     def slices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -241,10 +254,11 @@ class Grant(_message.Message):
         count: _builtins.int = ...,
         slices: _abc.Iterable[_builtins.str] | None = ...,
         made_at: _builtins.float = ...,
+        isolation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "gres_class", b"gres_class", "job_id", b"job_id", "made_at", b"made_at", "slices", b"slices", "started_at", b"started_at", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "gres_class", b"gres_class", "isolation", b"isolation", "job_id", b"job_id", "made_at", b"made_at", "slices", b"slices", "started_at", b"started_at", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -292,6 +306,8 @@ class Inventory(_message.Message):
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
+    ALARMS_FIELD_NUMBER: _builtins.int
+    UNCONFINED_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     revision: _builtins.int
     """grows by one with each change, from agent start"""
@@ -300,12 +316,18 @@ class Inventory(_message.Message):
     """of this agent"""
     clock: _builtins.float
     """the node's, Unix seconds, as this was sent"""
+    unconfined: _builtins.str
+    """why jobs here are in no device cgroup; empty: they are"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gpu]: ...
     @_builtins.property
     def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]: ...
     @_builtins.property
     def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___Waiting]: ...
+    @_builtins.property
+    def alarms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what the agent found wrong, one line each"""
+
     def __init__(
         self,
         *,
@@ -317,10 +339,12 @@ class Inventory(_message.Message):
         agent_version: _builtins.str = ...,
         started_at: _builtins.float = ...,
         clock: _builtins.float = ...,
+        alarms: _abc.Iterable[_builtins.str] | None = ...,
+        unconfined: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "clock", b"clock", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "clock", b"clock", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -367,6 +391,21 @@ class Verdict(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
+
+@_typing.final
+class Retry(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Retry: _TypeAlias = Retry  # noqa: Y015
 
 @_typing.final
 class SliceShape(_message.Message):
