@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from slurm_plugin.agent.terms import Terms, Want
-from slurm_plugin.model import Gpu, GpuProfile, Instance, MigMode, Step
+from slurm_plugin.choice import Slice, free_slices, in_order, slices_of
+from slurm_plugin.model import Gpu, GpuProfile, MigMode, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,52 +24,22 @@ def in_pool(gpu: Gpu, terms: Terms) -> bool:
     return gpu.uuid in terms.gpus or any(instance.uuid in terms.offers for instance in gpu.instances)
 
 
-def idle(floor: Floor) -> Iterator[tuple[Gpu, Instance]]:
+def idle(floor: Floor) -> Iterator[Slice]:
     """Every slice that can be had now, in the node's order."""
     for gpu in floor.gpus:
         if gpu.fault or not in_pool(gpu, floor.terms):
             continue
-        for instance in gpu.instances:
-            here = (gpu.uuid, instance.profile, instance.start)
-            if is_slice(instance) and instance.uuid not in floor.busy and here not in floor.closing:
-                yield gpu, instance
-
-
-def is_slice(instance: Instance) -> bool:
-    return instance.ci >= 0 and not instance.foreign and instance.uuid != ""
+        for piece in slices_of(gpu):
+            start = piece.order[-1]
+            if piece.uuid not in floor.busy and (gpu.uuid, piece.profile, start) not in floor.closing:
+                yield piece
 
 
 def pick(floor: Floor, want: Want) -> tuple[str, ...]:
-    """The best idle slices for a request, at most `want.count`; fewer when there are not enough.
-
-    First what is offered as this class, then what nobody else is offered, then whatever serves it: a job that Slurm has
-    started has a right to its slice. Within each, the smallest profile that serves, then the fullest GPU.
-    """
-    rank = {profile: at for at, profile in enumerate(floor.terms.profiles(want.gres_class))}
-    room = {gpu.uuid: free_slices(gpu) for gpu in floor.gpus}
-    able = [(gpu, instance) for gpu, instance in idle(floor) if instance.profile in rank]
-    able.sort(
-        key=lambda at: (
-            _tier(at[1], floor.terms, want.gres_class),
-            rank[at[1].profile],
-            room[at[0].uuid],
-            at[0].index,
-            at[1].start,
-        )
-    )
-    return tuple(instance.uuid for _, instance in able[: want.count])
-
-
-def _tier(instance: Instance, terms: Terms, gres_class: str) -> int:
-    offer = terms.offers.get(instance.uuid)
-    if offer is None:
-        return 1
-    return 0 if offer.gres_class == gres_class else 2
-
-
-def free_slices(gpu: Gpu) -> int:
-    """Memory slices that no instance covers, as far as placements can tell."""
-    return len(_axis(gpu) - _covered(gpu))
+    """The best idle slices for a request, at most `want.count`; fewer when there are not enough."""
+    offered = {uuid: offer.gres_class for uuid, offer in floor.terms.offers.items()}
+    able = in_order(idle(floor), want.gres_class, floor.terms.profiles(want.gres_class), offered)
+    return tuple(piece.uuid for piece in able[: want.count])
 
 
 def cut(floor: Floor, want: Want, refused: Collection[tuple[str, str]] = ()) -> Step | None:
@@ -96,10 +67,6 @@ def _can_cut(gpu: Gpu, floor: Floor) -> bool:
     return (
         gpu.mig is MigMode.ENABLED and not gpu.fault and gpu.uuid not in floor.cutting and gpu.uuid in floor.terms.gpus
     )
-
-
-def _axis(gpu: Gpu) -> set[int]:
-    return {at for profile in gpu.profiles for start in profile.starts for at in range(start, start + profile.size)}
 
 
 def _covered(gpu: Gpu) -> set[int]:

@@ -10,7 +10,8 @@ claims stay offered as they are: a stream of jobs of one class needs no word fro
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slurm_plugin.controller.state import WITHHELD, Serving, Slice
+from slurm_plugin.choice import Slice, in_order
+from slurm_plugin.controller.state import WITHHELD, Serving
 
 CPU_LOOKS = 64  # nodes looked at for one with CPUs free, before any that has the slice will do
 _Place = tuple[tuple[str, ...], tuple[str, ...]]  # partitions, wanted nodes
@@ -69,15 +70,13 @@ def reserve(
 ) -> dict[str, str]:
     """The idle slices of a node that its running, not yet bound jobs will take: slice -> class.
 
-    Their prologs may be taking them at this very moment, so the choice is the agent's own (slurm_plugin.agent.choose):
-    what is offered as the class, then the smallest that serves, then the agent's order.
+    Their prologs may be taking them at this very moment, so the order is the agent's own.
     """
     taken: dict[str, str] = {}
     for gres_class in sorted(unbound):
-        rank = {profile: nth for nth, profile in enumerate(serving.profiles.get(gres_class, ()))}
-        fitting = [s for s in idle if s.profile in rank and s.uuid not in taken]
-        fitting.sort(key=lambda s: (present.get(s.uuid) != gres_class, rank[s.profile], s.order))
-        taken |= {s.uuid: gres_class for s in fitting[: unbound[gres_class]]}
+        left = (piece for piece in idle if piece.uuid not in taken)
+        fitting = in_order(left, gres_class, serving.profiles.get(gres_class, ()), present)
+        taken |= {piece.uuid: gres_class for piece in fitting[: unbound[gres_class]]}
     return taken
 
 

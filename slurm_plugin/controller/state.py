@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from slurm_plugin.choice import Slice, slices_of
 from slurm_plugin.model import Gpu, Grant, Step
 from slurm_plugin.pool import NodeGroup, PoolConfig
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
@@ -30,14 +31,6 @@ class Serving:
         return profile in self.profiles.get(gres_class, ())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    uuid: str
-    gpu: str
-    profile: str
-    order: tuple[int, int, int] = (0, 0, 0)  # among equals the agent takes the lowest: room on its GPU, index, start
-
-
 class Agent(StrEnum):
     CONNECTED = "connected"
     EXPECTED = "expected"  # gone or not yet come, not long ago: nothing of its node changes meanwhile
@@ -58,22 +51,10 @@ class NodeView:
         usable = (gpu for gpu in gpus if group.takes(gpu.index) and not gpu.fault)
         return cls(
             gpus=gpus,
-            slices=tuple(
-                Slice(uuid=i.uuid, gpu=gpu.uuid, profile=i.profile, order=(room, gpu.index, i.start))
-                for gpu in usable
-                for room in (_room(gpu),)
-                for i in gpu.instances
-                if i.ci >= 0 and i.uuid and not i.foreign
-            ),
+            slices=tuple(piece for gpu in usable for piece in slices_of(gpu)),
             holder={uuid: grant for grant in grants for uuid in grant.slices},
             bound=frozenset((grant.run.job_id, grant.run.started_at) for grant in grants),
         )
-
-
-def _room(gpu: Gpu) -> int:
-    """Memory slices that no instance covers, as far as placements can tell."""
-    end = max((max(p.starts, default=0) + p.size for p in gpu.profiles), default=0)
-    return end - sum(i.size for i in gpu.instances)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

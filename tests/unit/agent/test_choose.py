@@ -140,4 +140,4 @@ def test_the_request_is_the_jobs_own_class_and_never_padding() -> None:
 def test_idle_leaves_out_what_is_busy_and_what_is_being_destroyed() -> None:
     here = gpu("A", ("1g.10gb", 0), ("1g.10gb", 1), ("1g.10gb", 2))
     now = replace(floor(here, busy=(uuid("A", "1g.10gb", 0),)), closing=(("A", "1g.10gb", 1),))
-    assert [one.uuid for _, one in idle(now)] == [uuid("A", "1g.10gb", 2)]
+    assert [one.uuid for one in idle(now)] == [uuid("A", "1g.10gb", 2)]

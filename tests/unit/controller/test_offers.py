@@ -133,23 +133,24 @@ def test_reserve_takes_what_is_offered_so_first_then_the_best_that_serves() -> N
     assert reserve(idle, {"7g.80gb": 1}, {}, SERVING) == {}
 
 
-def test_reserve_among_equals_is_the_agents_choice() -> None:
-    """The very order of slurm_plugin.agent.choose.pick: the fullest GPU, then index, then start."""
-    gpus = (
-        pools.gpu("a", (("2g.20gb", 0),), index=0),
-        pools.gpu("b", (("2g.20gb", 0), ("2g.20gb", 2), ("2g.20gb", 4)), index=1),
-        pools.gpu("c", (("2g.20gb", 0), ("2g.20gb", 2), ("2g.20gb", 4)), index=2),
-    )
+@given(data=st.data(), gres_class=st.sampled_from(["m20", "m10", "3g.40gb"]), count=st.integers(1, 8))
+def test_reserve_is_the_agents_own_choice(data: st.DataObject, gres_class: str, count: int) -> None:
+    """Whatever is offered, withheld, offered as another class or not told of yet."""
+    layouts = st.sampled_from([pools.SEVEN, pools.MIXED, (("2g.20gb", 0), ("3g.40gb", 4)), (("1g.20gb", 2),)])
+    gpus = tuple(pools.gpu(name, data.draw(layouts), index=nth) for nth, name in enumerate("abc"))
     view = NodeView.of(gpus, (), pools.group("n1"))
-    present = {piece.uuid: "m20" for piece in view.slices if not piece.uuid.endswith("b-2g.20gb-0")}
+    told = st.sampled_from(["m20", "m10", "1g.10gb", "3g.40gb", WITHHELD, None])
+    drawn = {piece.uuid: data.draw(told) for piece in view.slices}
+    present = {uuid: offer for uuid, offer in drawn.items() if offer is not None}
+    busy = data.draw(st.sets(st.sampled_from(sorted(drawn)))) if drawn else set()
     terms = Terms(
         offers={uuid: Offer(gres_class=c) for uuid, c in present.items()},
         classes=SERVING.profiles,
         gpus=frozenset(gpu.uuid for gpu in gpus),
     )
-    for count in range(1, 8):
-        picked = pick(Floor(gpus=gpus, terms=terms, busy=()), Want(gres_class="m20", count=count))
-        assert set(picked) == reserve(view.slices, {"m20": count}, present, SERVING).keys()
+    picked = pick(Floor(gpus=gpus, terms=terms, busy=busy), Want(gres_class=gres_class, count=count))
+    idle = [piece for piece in view.slices if piece.uuid not in busy]
+    assert reserve(idle, {gres_class: count}, present, SERVING) == dict.fromkeys(picked, gres_class)
 
 
 PROFILES = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb"]
