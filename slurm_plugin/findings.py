@@ -251,7 +251,7 @@ _FILES = {
         "chmod 644 {path}",
     ),
     "hook-conf": Fault(
-        "{path}: {what}", "the hooks trust this file only when it is root's alone, and then bind no job", "{paste}"
+        "{path}: {what}", "the hooks trust this file only when it is root's alone, and then bind no job", "{line}"
     ),
     "lua-not-run": Fault(
         "slurmctld's answer to a class that does not exist: {answer}",
@@ -279,7 +279,7 @@ _FILES = {
     "client-gres-types": Fault(
         "{path}: GresTypes lacks {lacks} on this host",
         "sbatch and srun of this host refuse --gres=vgpu before slurmctld sees it",
-        "GresTypes={paste}",
+        "GresTypes={values}",
     ),
     "resets-gpu": Fault(
         "{setting} runs: {line}",
@@ -295,35 +295,35 @@ _SETTINGS = {
         "apt-get install slurm-wlm   # of a newer release",
     ),
     "gres-types": Fault(
-        "GresTypes lacks {lacks}", "slurmctld and every client refuse a GRES they do not know", "GresTypes={paste}"
+        "GresTypes lacks {lacks}", "slurmctld and every client refuse a GRES they do not know", "GresTypes={values}"
     ),
     "prolog-flags": Fault(
         "PrologFlags lacks {lacks}",
         "without Alloc, salloc and srun start before their slice is bound",
-        "PrologFlags={paste}",
+        "PrologFlags={values}",
     ),
     "prolog-serial": Fault(
         "PrologFlags has Serial",
         "a prolog that waits for a slice then keeps out the epilog that would free one",
-        "PrologFlags={paste}",
+        "PrologFlags={values}",
     ),
     "prolog-nohold": Fault(
-        "PrologFlags has NoHold", "srun starts its tasks before their slice is bound", "PrologFlags={paste}"
+        "PrologFlags has NoHold", "srun starts its tasks before their slice is bound", "PrologFlags={values}"
     ),
     "job-submit-plugins": Fault(
         "JobSubmitPlugins lacks {lacks}",
         "without it `vgpu:20gb` is a count of 20,000,000,000 to Slurm, and no class is checked",
-        "JobSubmitPlugins={paste}",
+        "JobSubmitPlugins={values}",
     ),
     "cli-filter-plugins": Fault(
         "CliFilterPlugins lacks {lacks}",
         "without it srun refuses `vgpu:20gb` inside a job, and before 23.11 outside of one too",
-        "CliFilterPlugins={paste}",
+        "CliFilterPlugins={values}",
     ),
     "accounting-storage-tres": Fault(
         "AccountingStorageTRES lacks {lacks}",
         "slices can be neither limited nor accounted",
-        "AccountingStorageTRES={paste}",
+        "AccountingStorageTRES={values}",
     ),
     "prolog-epilog-timeout": Fault(
         "PrologEpilogTimeout is {value} s, the pool's prolog may take up to {limit} s",
@@ -345,10 +345,10 @@ _SETTINGS = {
         "a job over its partition's limits is taken and waits for ever, with the reason PartitionDown",
         "EnforcePartLimits=ANY",
     ),
-    "no-prolog": Fault("Prolog {is_set}", "no job is given its slice", "{paste}"),
-    "no-epilog": Fault("Epilog {is_set}", "no slice comes back when a job ends", "{paste}"),
+    "no-prolog": Fault("Prolog {is_set}", "no job is given its slice", "{line}"),
+    "no-epilog": Fault("Epilog {is_set}", "no slice comes back when a job ends", "{line}"),
     "no-task-prolog": Fault(
-        "TaskProlog {is_set}", "jobs do not see CUDA_VISIBLE_DEVICES, and one without a slice runs", "{paste}"
+        "TaskProlog {is_set}", "jobs do not see CUDA_VISIBLE_DEVICES, and one without a slice runs", "{line}"
     ),
     "select-linear": Fault(
         "SelectType is select/linear",
@@ -403,12 +403,12 @@ _NODES = {
     "gres-file": Fault(
         "gres.conf gives {name} device files: {text}",
         "one such line, for any node, makes the counts of every node fixed until slurmctld restarts",
-        "{lines}",
+        "{line}",
     ),
     "gres-type": Fault(
         "gres.conf gives {name} a type: {text}",
         "a class whose count is 0 when slurmd registers then takes back the file's counts",
-        "{lines}",
+        "{line}",
     ),
     "autodetect": Fault(
         "gres.conf detects GPUs by NVML on nodes of the pool: {text}",

@@ -90,11 +90,11 @@ def _lists(side: SlurmSide, live: Live) -> Iterator[Finding]:
         lacks = [value for value in wanted.get(name, "").split(",") if value and value not in plain]
         if lacks:
             kept = [value for value in has if value not in ("none", "cli_filter/none", "job_submit/none")]
-            yield found(_kebab(name), lacks=", ".join(lacks), paste=",".join([*kept, *lacks]))
+            yield found(_kebab(name), lacks=", ".join(lacks), values=",".join([*kept, *lacks]))
     flags = _values(live.config, "PrologFlags")
     for flag, code in (("Serial", "prolog-serial"), ("NoHold", "prolog-nohold")):
         if flag in flags:
-            yield found(code, paste=",".join(one for one in flags if one != flag))
+            yield found(code, values=",".join(one for one in flags if one != flag))
 
 
 def _values(config: Mapping[str, str], name: str) -> list[str]:
@@ -127,7 +127,7 @@ def _hooks(side: SlurmSide, live: Live) -> Iterator[Finding]:
             continue
         set_to = f"is {value}, which does not run {program}" if value else "is not set"
         paste = f"{path} || exit 1" if value and name == "TaskProlog" else path if value else f"{name}={path}"
-        yield found(f"no-{_kebab(name)}", is_set=set_to, paste=paste)
+        yield found(f"no-{_kebab(name)}", is_set=set_to, line=paste)
 
 
 def _resets(_: SlurmSide, live: Live) -> Iterator[Finding]:
@@ -220,7 +220,7 @@ def gres_conf_findings(side: SlurmSide, live: Live) -> Iterator[Finding]:
     hosts = {host for line in side.nodes for host in line.hosts}
     own = render.gres_types(side)
     for entry in conf_files.parse(live.gres_conf):
-        facts = {"name": entry.name, "text": entry.text, "lines": render.gres_conf(side).rstrip()}
+        facts = {"name": entry.name, "text": entry.text, "line": render.gres_conf(side).rstrip()}
         if entry.name in own and entry.has_file:
             yield found("gres-file", **facts)
         if entry.name in own and entry.type:
@@ -241,7 +241,7 @@ def _client(side: SlurmSide, live: Live) -> Iterator[Finding]:
     settings = conf_files.settings(conf.text)
     has = _values(settings, "grestypes")
     if lacks := [name for name in render.gres_types(side) if name not in has]:
-        yield found("client-gres-types", path=conf.path, lacks=", ".join(lacks), paste=",".join([*has, *lacks]))
+        yield found("client-gres-types", path=conf.path, lacks=", ".join(lacks), values=",".join([*has, *lacks]))
     if "lua" in settings.get("clifilterplugins", "") and live.cli_filter is None:
         yield found("no-cli-filter", path=f"{conf.folder}/cli_filter.lua", folder=conf.folder)
 
@@ -265,7 +265,7 @@ def _hook_confs(_: SlurmSide, live: Live) -> Iterator[Finding]:
     for file in live.hook_confs:
         if file.uid != 0 or file.mode & _WRITABLE_BY_OTHERS:
             what = f"it belongs to uid {file.uid} and has mode {file.mode:04o}"
-            yield found("hook-conf", path=file.path, what=what, paste=f"chown root: {file.path}; chmod 644 {file.path}")
+            yield found("hook-conf", path=file.path, what=what, line=f"chown root: {file.path}; chmod 644 {file.path}")
 
 
 def _is_number(text: str) -> bool:

@@ -1,29 +1,15 @@
-"""`vgpu render`, and what `doctor` reads from this host's files."""
+"""`vgpu render` and `vgpu lab` without a lab."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from slurm_plugin.cli import examine, main
-from slurm_plugin.cli.convert import pool_view
+from slurm_plugin.cli import main
 from slurm_plugin.cli.setup import Part
-from tests.unit.cli.pools import status
 from tests.unit.docs.blocks import ROOT
 
 EXAMPLE = str(ROOT / "configs" / "pool.yaml")
-CATALOGUE = """vgpu-catalogue 1
-pool hpc
-gres vgpu pad vgpu_mem
-default m10
-partition gpu vgpu-wait
-exclusive refuse
-class m10 memory 10 1 1g.10gb
-class m20 memory 20 2 2g.20gb
-shape 1 64 512000 m10=7
-node n1 1
-end 10
-"""
 
 
 @pytest.mark.parametrize("part", [part for part in Part if part is not Part.ALL])
@@ -56,25 +42,6 @@ def test_a_weight_that_is_not_known_is_not_guessed(tmp_path: Path, capsys: pytes
     error, hint = capsys.readouterr().err.splitlines()
     assert "how many GPUs has n1" in error
     assert "count" in hint
-
-
-@pytest.mark.parametrize(
-    ("text", "mode", "codes"),
-    [
-        (CATALOGUE, 0o644, []),
-        (CATALOGUE, 0o666, ["catalogue-mode"]),
-        (CATALOGUE.replace("node n1 1", "node n7 1"), 0o644, ["not-in-catalogue"]),
-        (CATALOGUE.replace("end 10", "end 8"), 0o644, ["catalogue"]),
-        (CATALOGUE[:60], 0o644, ["catalogue"]),
-    ],
-)
-def test_the_catalogue_is_checked_as_job_submit_will_read_it(
-    text: str, mode: int, codes: list[str], tmp_path: Path
-) -> None:
-    path = tmp_path / "catalogue"
-    path.write_text(text)
-    path.chmod(mode)
-    assert [finding.code for finding in examine._catalogue(path, pool_view(status()))] == codes
 
 
 @pytest.mark.parametrize(
