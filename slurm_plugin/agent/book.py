@@ -21,8 +21,11 @@ class Book:
         self.terms = Terms()
         self.grants: dict[int, Grant] = {}  # by job id: one run a job at a time
         self.without: OrderedDict[int, RunKey] = OrderedDict()
-        self.unseen: set[str] = set()  # freed slices not yet looked at: soon idle, or haunted
-        self.haunted: set[str] = set()  # somebody without a grant still computes there
+        self.unseen: set[str] = set()  # freed and new slices not yet looked at: soon idle, or haunted
+        self.haunted: dict[str, str] = {}  # slices that somebody without a grant has not left: who
+        self.lost: frozenset[RunKey] = frozenset()  # runs from under which a slice has gone, whatever has its UUID now
+        self.unguarded: set[int] = set()  # jobs with a slice whose devices could not be made their user's alone
+        self.confined: set[int] = set()  # jobs whose tasks can open no slice but their own
         self._promised: dict[int, tuple[str, ...]] = {}  # slices kept for a run while one more is cut for it
         self._steps: dict[str, Step] = {}  # by GPU: changes under way
 
@@ -62,7 +65,14 @@ class Book:
         self.unpromise(grant.run.job_id)
         self.grants[grant.run.job_id] = grant
 
+    def isolation(self, job_id: int) -> str:
+        """What keeps others from this job's slices: `mig` (the hardware), then the locks on their devices."""
+        modes = "" if job_id in self.unguarded else "+modes"
+        return f"mig{modes}{'+cgroup' if job_id in self.confined else ''}"
+
     def drop(self, job_id: int) -> Grant | None:
+        self.unguarded.discard(job_id)
+        self.confined.discard(job_id)
         return self.grants.pop(job_id, None)
 
     def note_without(self, run: RunKey) -> None:
@@ -70,6 +80,9 @@ class Book:
         self.without.move_to_end(run.job_id)
         while len(self.without) > MAX_WITHOUT:
             self.without.popitem(last=False)
+
+    def gpu(self, uuid: str) -> Gpu | None:
+        return next((one for one in self.gpus if one.uuid == uuid), None)
 
     def instance(self, uuid: str) -> tuple[Gpu, Instance] | None:
         return next(((gpu, one) for gpu in self.gpus for one in gpu.instances if one.uuid == uuid), None)
@@ -79,9 +92,16 @@ class Book:
         found = (self.instance(uuid) for uuid in grant.slices)
         return tuple(one for one in found if one is not None)
 
+    def vanished(self) -> tuple[Grant, ...]:
+        """Grants with a slice that is no more, as far as every GPU could be read."""
+        if not self.gpus or any(not gpu.uuid for gpu in self.gpus):
+            return ()
+        there = {one.uuid for gpu in self.gpus for one in gpu.instances}
+        return tuple(grant for grant in self.grants.values() if not there.issuperset(grant.slices))
+
     def refusal(self, step: Step) -> str:
         """Why a step can't be made now; empty when it can."""
-        gpu = next((one for one in self.gpus if one.uuid == step.gpu), None)
+        gpu = self.gpu(step.gpu)
         if gpu is None:
             return f"no GPU {step.gpu} on this node"
         if step.gpu in self._steps:

@@ -15,13 +15,19 @@ from pathlib import Path
 from slurm_plugin.agent import convert
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.config import AgentConfig
+from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.agent.devices import Devices
+from slurm_plugin.agent.durable import At, nowhere
+from slurm_plugin.agent.journal import Journal
+from slurm_plugin.agent.losses import Losses
+from slurm_plugin.agent.ready import tell_ready
 from slurm_plugin.agent.runs import Runs, Site
 from slurm_plugin.agent.server import CALLS, HookServer
 from slurm_plugin.agent.session import ControllerSession, Dial, Stream
-from slurm_plugin.agent.slices import Slices, Threads
+from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.tasks import Tasks
+from slurm_plugin.agent.threads import Threads
 from slurm_plugin.ports import Gpus, Slurm
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 
@@ -39,22 +45,41 @@ class Adapters:
 
 
 class Agent:
-    def __init__(self, config: AgentConfig, adapters: Adapters, *, proc: Path = Path("/proc")) -> None:
+    """`at` is called at every place where something becomes lasting; see `durable`."""
+
+    def __init__(
+        self, config: AgentConfig, adapters: Adapters, *, proc: Path = Path("/proc"), at: At = nowhere
+    ) -> None:
         self._config = config
         self._threads = Threads()
         self._started_at = time.time()
         self._version = version("vgpu-pool")
         self.book = Book()
-        store = Store(config.state_dir)
+        store = Store(config.state_dir, at=at)
+        journal = Journal(config.state_dir / "gpus", at=at)
         devices = Devices(proc_root=config.proc_root, dev_root=config.dev_root)
-        self.slices = Slices(self.book, gpus=adapters.gpus, devices=devices, threads=self._threads)
+        self.slices = Slices(
+            self.book, gpus=adapters.gpus, devices=devices, threads=self._threads, journal=journal, at=at
+        )
         site = Site(node=config.node, gres=config.gres, pad=config.pad, wait_s=config.wait_s)
         self.runs = Runs(site, self.book, slurm=adapters.slurm, store=store, slices=self.slices, threads=self._threads)
         self.session = ControllerSession(adapters.dial, runs=self.runs, slices=self.slices, inventory=self.inventory)
-        self.tasks = Tasks(self.book, self.runs, slurm=adapters.slurm, store=store, threads=self._threads, proc=proc)
+        self.cgroup = DeviceCgroup(proc_root=config.proc_root, folder=config.cgroup, proc=proc)
+        self.tasks = Tasks(
+            self.book,
+            self.runs,
+            slurm=adapters.slurm,
+            store=store,
+            threads=self._threads,
+            cgroup=self.cgroup,
+            proc=proc,
+        )
+        self.losses = Losses(self.book, slurm=adapters.slurm, store=store, threads=self._threads, node=config.node)
         self._server = HookServer(self.runs, self.tasks, profile_of=self._profile_of)
         site.fence = self.session.fence
         self.slices.moved = self._moved
+        self.slices.lost = self.losses.note
+        self.slices.before_look = self.tasks.sweep
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["asyncio.Future[None]"]:
@@ -62,7 +87,9 @@ class Agent:
 
         Raises OSError when state folder or socket can't be had.
         """
+        await self.slices.open()
         await self.runs.start()
+        await self.losses.start()
         await self.tasks.start()
         await self._server.listen(self._config.socket)
         log.info("agent.started", extra={"node": self._config.node, "grants": len(self.book.grants)})
@@ -73,7 +100,7 @@ class Agent:
                 self._meet_controller(),
                 self.runs.serve_waiting(),
                 _every(RECONCILE_S, self.runs.reconcile),
-                _every(REFRESH_S, self.slices.tend),
+                _every(REFRESH_S, self._tend),
             )
         ]
         try:
@@ -84,12 +111,17 @@ class Agent:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._server.close()
             self.tasks.close()
+            self.losses.close()
             self.slices.close()
             self._threads.close()
 
     async def _meet_controller(self) -> None:
-        """Not before the GPUs have been seen: a node without any would be taken for one that lost them."""
+        """Not before the GPUs have been seen: a node without any would be taken for one that lost them.
+
+        Then their layouts are there again, as far as they can be, and slurmd may start.
+        """
         await self.slices.repair()
+        tell_ready()
         await self.session.run()
 
     async def _for_ever(self, work: Coroutine[None, None, None]) -> None:
@@ -101,15 +133,25 @@ class Agent:
             if not self._end.done():
                 self._end.set_exception(error)
 
+    async def _tend(self) -> None:
+        await self.slices.tend()
+        await self._threads.disk(self.tasks.sweep)
+
     def inventory(self, revision: int) -> pool_pb2.Inventory:
         return pool_pb2.Inventory(
             node=self._config.node,
             revision=revision,
             gpus=[convert.gpu_to_wire(gpu, self.book.haunted) for gpu in self.book.gpus],
-            grants=[convert.grant_to_wire(grant) for grant in self.book.grants.values()],
+            grants=[
+                convert.grant_to_wire(grant, self.book.isolation(grant.run.job_id))
+                for grant in self.book.grants.values()
+            ],
             waiting=convert.waiting_to_wire(self.runs.waiting),
             agent_version=self._version,
             started_at=self._started_at,
+            clock=time.time(),
+            alarms=self.losses.alarms(),
+            unconfined=self.cgroup.why_not,
         )
 
     def _profile_of(self, slice_uuid: str) -> str:

@@ -10,15 +10,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from weakref import WeakValueDictionary
 
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.cluster import ASK_PAUSE_S, ASK_TRIES, ask_run, turn_away
-from slurm_plugin.agent.slices import Slices, Threads
+from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms, Want, wanted
+from slurm_plugin.agent.threads import Threads
 from slurm_plugin.errors import NvmlError, SlurmError
 from slurm_plugin.model import Grant, RunKey
 from slurm_plugin.ports import JobRun, Slurm
@@ -96,13 +97,13 @@ class Runs:
     async def agree(self, terms: Terms) -> None:
         """Take in the controller's terms. What binding needs of them is kept on disk."""
         before, self.book.terms = self.book.terms, terms
-        if (before.classes, before.gpus) != (terms.classes, terms.gpus):
+        if replace(before, offers={}) != replace(terms, offers={}):
             try:
                 await self._threads.disk(self._store.save_terms, terms)
             except OSError:
                 log.exception("terms.not_saved")
             await self._slices.settle_devices()
-        if terms.gpus - before.gpus:
+        if terms.changeable - before.changeable:
             await self._slices.repair()
         self.stir()
 
@@ -224,7 +225,7 @@ class Runs:
                     return False
                 self.book.promise(job_id, self.book.pick(job_id, waiting.want))
                 try:
-                    await self._slices.make(step)
+                    await self._slices.make(step, cut=True)
                 except NvmlError as error:
                     refused.add((step.gpu, step.create[0][0]))
                     log.warning("cut.refused", extra={"job_id": job_id, "gpu": step.gpu, "error": str(error)})

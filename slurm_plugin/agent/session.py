@@ -52,7 +52,7 @@ class ControllerSession:
         self._outbox: deque[pool_pb2.FromAgent] = deque(maxlen=OUTBOX_MAX)
         self._something = asyncio.Event()
         self._verdicts: dict[int, asyncio.Event] = {}
-        self._steps: asyncio.Queue[pool_pb2.Step] = asyncio.Queue(STEPS_MAX)
+        self._steps: asyncio.Queue[pool_pb2.ToAgent] = asyncio.Queue(STEPS_MAX)
         self.connected = asyncio.Event()
         self._complaint = ""
 
@@ -135,9 +135,9 @@ class ControllerSession:
         elif kind == "verdict":
             if verdict := self._verdicts.get(message.verdict.job_id):
                 verdict.set()
-        elif kind == "step":
+        elif kind in ("step", "retry"):
             try:
-                self._steps.put_nowait(message.step)
+                self._steps.put_nowait(message)
             except asyncio.QueueFull:
                 self._answer(message.step.id, NvmlError(f"{STEPS_MAX} steps are waiting already"))
 
@@ -146,15 +146,17 @@ class ControllerSession:
         while not self._steps.empty():  # asked for by a session that is over
             self._steps.get_nowait()
         while True:
-            step = await self._steps.get()
-            work = asyncio.create_task(self._slices.make(step_from_wire(step)))
+            message = await self._steps.get()
+            step = message.step if message.WhichOneof("message") == "step" else None
+            work = asyncio.create_task(self._slices.make(step_from_wire(step)) if step else self._slices.retry())
             work.add_done_callback(_looked_at)
             try:
                 await asyncio.shield(work)
             except VgpuError as error:
-                self._answer(step.id, error)
+                self._answer(message.step.id, error)
             else:
-                self._answer(step.id, None)
+                if step:
+                    self._answer(step.id, None)
 
     def _answer(self, step_id: int, error: VgpuError | None) -> None:
         result = pool_pb2.StepResult(id=step_id, error=str(error) if error else "", code=error.code if error else "")

@@ -1,36 +1,29 @@
-"""What must outlive the agent: grants, the controller's last word, and the leases of steps. One JSON file each."""
+"""What must outlive the agent: grants, runs that lost a slice, the controller's last word, and the leases of steps."""
 
-import contextlib
-import json
 import logging
-import os
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_plugin.agent import durable
 from slurm_plugin.agent.terms import Terms
 from slurm_plugin.model import Grant, RunKey
 
 log = logging.getLogger(__name__)
 
-MAX_FILE_BYTES = 1 << 20  # longest file we read back
-
 
 class Store:
     """A folder of root's. Writes are atomic: a crash leaves the old file or the new one, perhaps beside a stray."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, at: durable.At = durable.nowhere) -> None:
         self._folder = folder
+        self._at = at
         self._grants = folder / "grants"
 
     def open(self) -> None:
         """Make the folders, and sweep what a crash left. Raises OSError."""
         for folder in (self._folder, self._grants):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.chmod(0o700)
-            for stray in folder.glob(".new-*"):
-                stray.unlink(missing_ok=True)
+            durable.make_folder(folder)
 
     def save(self, grant: Grant) -> None:
         """Durable when it returns. Raises OSError."""
@@ -39,18 +32,18 @@ class Store:
             **{"job_id": run.job_id, "started_at": run.started_at, "uid": run.uid},
             **{"class": grant.gres_class, "count": grant.count, "slices": grant.slices, "made_at": grant.made_at},
         }
-        _write(self._path(run.job_id), facts, durable=True)
+        durable.write(self._path(run.job_id), facts, at=self._at)
 
     def delete(self, job_id: int) -> None:
         """Crash: the file may come back; reconciling with Slurm then drops it again. Raises OSError."""
-        self._path(job_id).unlink(missing_ok=True)
+        durable.delete(self._path(job_id), at=self._at)
 
     def grants(self) -> tuple[Grant, ...]:
         """All of them. A file that makes no sense is set aside as `*.bad` and logged."""
         found = []
         for path in sorted(self._grants.glob("*.json")):
             try:
-                found.append(_grant(_read(path)))
+                found.append(_grant(durable.read(path)))
             except (OSError, ValueError, TypeError, KeyError, AttributeError):
                 log.exception("grant.unreadable", extra={"path": str(path)})
                 path.replace(path.with_suffix(".bad"))
@@ -58,14 +51,16 @@ class Store:
 
     def save_terms(self, terms: Terms) -> None:
         """What binding needs while the controller is away: classes and the pool's GPUs. Offers die with the session."""
-        _write(self._folder / "terms.json", {"classes": dict(terms.classes), "gpus": sorted(terms.gpus)}, durable=True)
+        facts = {"classes": dict(terms.classes), "gpus": sorted(terms.gpus), "observe": terms.observe}
+        durable.write(self._folder / "terms.json", facts, at=self._at)
 
     def terms(self) -> Terms:
         """The last ones saved, or none."""
         try:
-            facts = _read(self._folder / "terms.json")
+            facts = durable.read(self._folder / "terms.json")
             classes = {str(name): tuple(str(one) for one in profiles) for name, profiles in facts["classes"].items()}
-            return Terms(classes=classes, gpus=frozenset(str(one) for one in facts["gpus"]))
+            gpus = frozenset(str(one) for one in facts["gpus"])
+            return Terms(classes=classes, gpus=gpus, observe=facts.get("observe") is True)
         except FileNotFoundError:
             return Terms()
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -74,17 +69,32 @@ class Store:
 
     def save_leases(self, leases: Mapping[str, tuple[str, ...]]) -> None:
         """By step process ("pid:start"). They need to survive the agent, not the machine."""
-        _write(self._folder / "leases.json", dict(leases), durable=False)
+        durable.write(self._folder / "leases.json", dict(leases), at=self._at, lasting=False)
 
     def leases(self) -> dict[str, tuple[str, ...]]:
         try:
-            facts = _read(self._folder / "leases.json")
+            facts = durable.read(self._folder / "leases.json")
             return {str(key): tuple(str(one) for one in slices) for key, slices in facts.items()}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError):
             log.exception("leases.unreadable")
             return {}
+
+    def save_lost(self, runs: Collection[RunKey]) -> None:
+        """Runs from under which a slice has gone. Durable when it returns. Raises OSError."""
+        facts = sorted([run.job_id, run.started_at, run.uid] for run in runs)
+        durable.write(self._folder / "lost.json", facts, at=self._at)
+
+    def lost(self) -> frozenset[RunKey]:
+        try:
+            facts = durable.read(self._folder / "lost.json")
+            return frozenset(RunKey(job_id=int(one), started_at=int(at), uid=int(uid)) for one, at, uid in facts)
+        except FileNotFoundError:
+            return frozenset()
+        except (OSError, ValueError, TypeError):
+            log.exception("lost.unreadable")
+            return frozenset()
 
     def _path(self, job_id: int) -> Path:
         return self._grants / f"{job_id}.json"
@@ -98,29 +108,3 @@ def _grant(facts: Any) -> Grant:
         slices=tuple(str(one) for one in facts["slices"]),
         made_at=float(facts["made_at"]),
     )
-
-
-def _read(path: Path) -> Any:
-    with path.open("rb") as file:
-        return json.loads(file.read(MAX_FILE_BYTES))
-
-
-def _write(path: Path, facts: Any, *, durable: bool) -> None:
-    handle, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(facts, file)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
-    if durable:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -149,6 +149,9 @@ class Engine:
         self.config = config
         self.roster.follow(config)
         self._told.clear()
+        self.steps.let_go(self._clock())
+        for member in self.roster.values() if config.mode is Mode.MANAGE else ():
+            member.say(pb.ToAgent(retry=pb.Retry()))
         self.books.read_all_next()
         self._wake.set()
         return pb.ApplyReply(plan=await self._plan(config))

@@ -64,7 +64,8 @@ def _node(engine: Running, name: str) -> pb.NodeStatus:
         agent_connected=member.outbox is not None,
         inventory=member.inventory,
         offers=[pb.Offer(slice=o.slice, gres_class=o.gres_class, ask=o.ask) for o in offers],
-        problems=[*problems, *engine.steps.problems(name)],
+        problems=[*problems, *engine.steps.problems(name), *(member.inventory.alarms if member.inventory else ())],
+        clock_ahead_s=member.clock_ahead_s,
     )
 
 

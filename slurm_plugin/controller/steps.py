@@ -49,6 +49,11 @@ class Steps:
         gpu.failures += 1
         log.warning("step.failed", extra={"node": gpu.node, "gpu": uuid, "error": error, "failures": gpu.failures})
 
+    def let_go(self, now: float) -> None:
+        """GPUs where a step failed may be tried again from now on."""
+        for gpu in self._gpus.values():
+            gpu.until = gpu.until if gpu.step else now
+
     def forget(self, node: str) -> None:
         """The node's agent is gone, and with it every answer."""
         for uuid in [uuid for uuid, gpu in self._gpus.items() if gpu.node == node]:

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from slurm_plugin.agent import durable
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.devices import Devices
+from slurm_plugin.agent.journal import Journal
+from slurm_plugin.agent.losses import Losses
 from slurm_plugin.agent.runs import Runs, Site
-from slurm_plugin.agent.slices import Slices, Threads
+from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms
+from slurm_plugin.agent.threads import Threads
 from slurm_plugin.model import Gpu, Instance
 from tests.unit.agent.world import FakeGpus, FakeSlurm
 
@@ -51,10 +55,11 @@ class Bench:
     site: Site
     terms: Terms
     devices: Owners = field(default_factory=Owners)
-    make_store: Callable[[Path], Store] = Store
+    at: durable.At = durable.nowhere
     book: Book = field(init=False)
     slices: Slices = field(init=False)
     runs: Runs = field(init=False)
+    losses: Losses = field(init=False)
     moves: Moves = field(init=False)
     serving: "asyncio.Task[None]" = field(init=False)
 
@@ -62,12 +67,19 @@ class Bench:
     async def running(self) -> AsyncIterator["Bench"]:
         threads = Threads()
         self.book = Book()
-        self.slices = Slices(self.book, gpus=self.gpus, devices=self.devices, threads=threads)
-        store = self.make_store(self.folder)
+        journal = Journal(self.folder / "gpus", at=self.at)
+        self.slices = Slices(
+            self.book, gpus=self.gpus, devices=self.devices, threads=threads, journal=journal, at=self.at
+        )
+        store = Store(self.folder, at=self.at)
+        self.losses = Losses(self.book, slurm=self.slurm, store=store, threads=threads, node=self.site.node)
         self.runs = Runs(self.site, self.book, slurm=self.slurm, store=store, slices=self.slices, threads=threads)
         self.moves = self.runs._wake = Moves()
         self.slices.moved = self.runs.stir
+        self.slices.lost = self.losses.note
+        await self.slices.open()
         await self.runs.start()
+        await self.losses.start()
         await self.slices.repair()
         await self.runs.reconcile()
         await self.runs.agree(self.terms)
@@ -78,6 +90,7 @@ class Bench:
         finally:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
+            self.losses.close()
             self.slices.close()
             threads.close()
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from slurm_plugin.agent.runs import Outcome, Site
-from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import NvmlError
-from slurm_plugin.model import Gpu, Grant, Instance, RunKey, Step
+from slurm_plugin.model import Gpu, Instance, RunKey, Step
 from tests.integration.agent.bench import Bench, Owners
 from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu, run, terms
 
@@ -35,24 +34,10 @@ class Fuse:
     def __init__(self) -> None:
         self.left = 0
 
-    def burn(self) -> None:
+    def burn(self, _place: str = "") -> None:
         self.left -= 1
         if self.left == 0:
             raise Died
-
-
-class MortalStore(Store):
-    fuse: Fuse
-
-    def save(self, grant: Grant) -> None:
-        self.fuse.burn()
-        super().save(grant)
-        self.fuse.burn()
-
-    def delete(self, job_id: int) -> None:
-        self.fuse.burn()
-        super().delete(job_id)
-        self.fuse.burn()
 
 
 class MortalOwners(Owners):
@@ -77,15 +62,10 @@ class Node(RuleBasedStateMachine):
         there = (gpu("A", ("1g.20gb", 0), ("3g.40gb", 4)), gpu("B", ("1g.10gb", 0), ("1g.10gb", 1), index=1))
         self.bench = Bench(
             **{"folder": self.folder / "state", "gpus": FakeGpus(*there), "slurm": FakeSlurm(), "site": site},
-            **{"terms": terms("A", "B"), "devices": devices, "make_store": self.store},
+            **{"terms": terms("A", "B"), "devices": devices, "at": self.fuse.burn},
         )
         self.stack = AsyncExitStack()
         self.up()
-
-    def store(self, folder: Path) -> Store:
-        store = MortalStore(folder)
-        store.fuse = self.fuse
-        return store
 
     def up(self) -> None:
         self.fuse.left = 0

@@ -127,6 +127,7 @@ class ListAgent:
     steps: list[pb.Step] = field(default_factory=list)
     refuse: str = ""  # what the next steps fail with
     verdicts: set[int] = field(default_factory=set)
+    retries: int = 0
     revision: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     async def tell(self) -> None:
@@ -144,6 +145,8 @@ class ListAgent:
                 self.offers = {offer.slice: offer for offer in message.offers.offers}
             elif message.HasField("verdict"):
                 self.verdicts.add(message.verdict.job_id)
+            elif message.HasField("retry"):
+                self.retries += 1
             else:
                 await self._make(message.step)
 

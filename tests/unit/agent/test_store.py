@@ -60,7 +60,7 @@ def test_what_a_crash_left_is_swept(store: Store, tmp_path: Path) -> None:
 
 def test_terms_and_leases_come_back_and_damage_is_taken_for_nothing(store: Store, tmp_path: Path) -> None:
     assert (store.terms(), store.leases()) == (Terms(), {})
-    terms = Terms(classes={"m20": ("1g.20gb",)}, gpus=frozenset({"A"}))
+    terms = Terms(classes={"m20": ("1g.20gb",)}, gpus=frozenset({"A"}), observe=True)
     store.save_terms(terms)
     store.save_leases({"12:345": ("MIG-a",)})
     assert (store.terms(), store.leases()) == (terms, {"12:345": ("MIG-a",)})

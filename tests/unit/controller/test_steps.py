@@ -38,3 +38,12 @@ def test_answer_of_another_step_and_of_a_gone_agent_mean_nothing() -> None:
     assert steps.held(100.0) == frozenset()
     steps.ended(number, "late", 100.0)
     assert list(steps.problems("n1")) == []
+
+
+def test_an_apply_ends_the_wait_after_a_failure_and_not_that_for_an_answer() -> None:
+    steps = Steps()
+    steps.ended(steps.started("n1", "GPU-a", 100.0), "busy", 100.0)
+    steps.started("n1", "GPU-b", 100.0)
+    assert steps.held(101.0) == {"GPU-a", "GPU-b"}
+    steps.let_go(101.0)
+    assert steps.held(101.0) == {"GPU-b"}
