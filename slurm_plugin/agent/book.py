@@ -25,7 +25,8 @@ class Book:
         self.haunted: dict[str, str] = {}  # slices that somebody without a grant has not left: who
         self.lost: frozenset[RunKey] = frozenset()  # runs from under which a slice has gone, whatever has its UUID now
         self.unguarded: set[int] = set()  # jobs with a slice whose devices could not be made their user's alone
-        self.confined: set[int] = set()  # jobs whose tasks can open no slice but their own
+        self.confines = False  # this node's tasks start in a device cgroup that lets them open their job's slices alone
+        self.unconfined: set[int] = set()  # jobs with a task that does not
         self._promised: dict[int, tuple[str, ...]] = {}  # slices kept for a run while one more is cut for it
         self._steps: dict[str, Step] = {}  # by GPU: changes under way
 
@@ -68,11 +69,11 @@ class Book:
     def isolation(self, job_id: int) -> str:
         """What keeps others from this job's slices: `mig` (the hardware), then the locks on their devices."""
         modes = "" if job_id in self.unguarded else "+modes"
-        return f"mig{modes}{'+cgroup' if job_id in self.confined else ''}"
+        return f"mig{modes}{'+cgroup' if self.confines and job_id not in self.unconfined else ''}"
 
     def drop(self, job_id: int) -> Grant | None:
         self.unguarded.discard(job_id)
-        self.confined.discard(job_id)
+        self.unconfined.discard(job_id)
         return self.grants.pop(job_id, None)
 
     def note_without(self, run: RunKey) -> None:

@@ -80,6 +80,7 @@ class Agent:
         self.slices.moved = self._moved
         self.slices.lost = self.losses.note
         self.slices.before_look = self.tasks.sweep
+        self.tasks.changed = self.session.changed
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["asyncio.Future[None]"]:

@@ -22,7 +22,7 @@ from slurm_plugin.agent.runs import Runs
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.threads import Threads
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
-from slurm_plugin.model import Grant
+from slurm_plugin.model import Grant, RunKey
 from slurm_plugin.ports import Slurm
 
 log = logging.getLogger(__name__)
@@ -68,13 +68,15 @@ class Tasks:
         self._watched: dict[str, int] = {}  # the same steps' pidfds
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by step
         self.ask_pause_s = ASK_PAUSE_S
+        self.changed: Callable[[], None] = lambda: None  # what is told of a grant differs
 
     async def start(self) -> None:
         """Take up the shares of steps that are still running, and see which jobs are confined."""
         await self._threads.disk(self._cgroup.start)
+        self._book.confines = not self._cgroup.why_not
         for grant in tuple(self._book.grants.values()):
-            if await self._threads.disk(self._cgroup.holds, grant.run):
-                self._book.confined.add(grant.run.job_id)
+            if not await self._threads.disk(self._cgroup.holds, grant.run):
+                self._book.unconfined.add(grant.run.job_id)
         for key, slices in (await self._threads.disk(self._store.leases)).items():
             pid, _, started = key.partition(":")
             step = step_of(int(pid), self._proc) if pid.isdecimal() else None
@@ -96,11 +98,14 @@ class Tasks:
         run = view.grant.run if view.grant else self._book.without.get(step.job_id)
         if run is not None:
             minors = [minor for _, one in self._book.slices(view.grant) for minor in one.caps] if view.grant else []
-            if not await self._threads.disk(self._cgroup.confine, run, minors, peer.pid, step):
-                self._book.confined.discard(step.job_id)
-            elif view.grant is not None and self._book.grants.get(step.job_id) is view.grant:
-                self._book.confined.add(step.job_id)
+            self._note(run, confined=await self._threads.disk(self._cgroup.confine, run, minors, peer.pid, step))
         return view
+
+    def _note(self, run: RunKey, *, confined: bool) -> None:
+        grant, before = self._book.grants.get(run.job_id), run.job_id not in self._book.unconfined
+        if grant is not None and grant.run == run and confined != before:
+            (self._book.unconfined.discard if confined else self._book.unconfined.add)(run.job_id)
+            self.changed()
 
     def sweep(self) -> None:
         """Away with the cgroups of runs that are over; who is left of one may open nothing more. On the disk thread."""

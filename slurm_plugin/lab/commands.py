@@ -12,12 +12,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from slurm_plugin.agent import device_cgroup
 from slurm_plugin.errors import LabError
 from slurm_plugin.lab import control, launch, processes, simgpu
 from slurm_plugin.lab.build import build
 from slurm_plugin.lab.command import run_command
 from slurm_plugin.lab.daemons import daemons_of, simulated_gpus
 from slurm_plugin.lab.keeper import KeeperStatus
+from slurm_plugin.lab.pool_files import cgroup_of
 from slurm_plugin.lab.site import FILE_NAME, Lab, LabSpec, from_text
 
 DEFAULT_BASE = Path("/run/vgpu-lab")
@@ -74,6 +76,8 @@ def down(name: str, base: Path = DEFAULT_BASE) -> None:
     with suppress(LabError):
         _cancel_jobs(load(name, base))
     _end_processes(folder)
+    with suppress(LabError):
+        _remove_cgroups(load(name, base))
     shutil.rmtree(folder)
     with suppress(OSError):  # not empty, or not ours
         base.rmdir()
@@ -232,6 +236,11 @@ def _cancel_jobs(lab: Lab) -> None:
     processes.wait_until(lambda: not run_command(["squeue", "-h", "-o", "%i"], env).strip(), limit_s=CANCEL_LIMIT_S)
     for node in lab.nodes:  # the rest: slurmd itself would wait for them
         processes.kill(processes.jobs_of(lab.node_slurm_conf(node), lab.spool(node)))
+
+
+def _remove_cgroups(lab: Lab) -> None:
+    for node in lab.nodes if lab.spec.pool else ():
+        device_cgroup.remove(cgroup_of(lab, node))
 
 
 def _end_processes(folder: Path) -> None:

@@ -1,11 +1,12 @@
 """PURE: which daemons make up a lab, in the order they start."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_plugin.lab.processes import MARK
 from slurm_plugin.lab.site import Lab
+from slurm_plugin.slurm.chain import AGENT_CAPABILITIES, CONTROLLER_CAPABILITIES
 
 _MODULE_FOLDER = Path(__file__).parent
 _SOURCES = _MODULE_FOLDER.parent.parent
@@ -120,7 +121,7 @@ def _slurmd(lab: Lab, node: str) -> Daemon:
 def _agent(lab: Lab, node: str, python: str) -> Daemon:
     return Daemon(
         name=f"agent:{node}",
-        argv=(python, "-m", "slurm_plugin.agent", "--config", str(lab.agent_config(node))),
+        argv=_with(AGENT_CAPABILITIES, python, "-m", "slurm_plugin.agent", "--config", str(lab.agent_config(node))),
         env=simulated_gpus(lab, node),
     )
 
@@ -128,8 +129,14 @@ def _agent(lab: Lab, node: str, python: str) -> Daemon:
 def _controller(lab: Lab, python: str) -> Daemon:
     return Daemon(
         name="controller",
-        argv=(python, "-m", "slurm_plugin.controller", "--config", str(lab.pool_config)),
+        argv=_with(CONTROLLER_CAPABILITIES, python, "-m", "slurm_plugin.controller", "--config", str(lab.pool_config)),
     )
+
+
+def _with(capabilities: Iterable[str], *argv: str) -> tuple[str, ...]:
+    """argv run as root with these capabilities and no others for ever, as the units on a real node have it."""
+    bounds = ",".join(["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in capabilities)])
+    return ("setpriv", f"--bounding-set={bounds}", "--inh-caps=-all", "--no-new-privs", "--", *argv)
 
 
 def simulated_gpus(lab: Lab, node: str) -> dict[str, str]:

@@ -2,6 +2,17 @@
 
 from slurm_plugin.slurm.site import SlurmSide
 
+# Found by taking one away at a time; the lab's daemons run with exactly these.
+AGENT_CAPABILITIES = (
+    "CAP_CHOWN",  # a slice's device nodes, to the job's user and back
+    "CAP_DAC_OVERRIDE",  # the list of a user's open descriptors; a folder in cgroup2's root, which is mode 0555
+    "CAP_FOWNER",  # the mode of a node that is a user's
+    "CAP_MKNOD",  # a node the driver's tools have not made
+    "CAP_SYS_ADMIN",  # MIG instances, and device programs on cgroups
+    "CAP_SYS_PTRACE",  # what descriptors of other users' processes name
+)
+CONTROLLER_CAPABILITIES: tuple[str, ...] = ()  # it talks to munged, slurmctld and agents, and writes its own files
+
 _UNIT = """\
 [Unit]
 Description={what}
@@ -19,9 +30,21 @@ RuntimeDirectory=vgpu
 # The hooks' socket and the grants outlive a restart of the daemon.
 RuntimeDirectoryPreserve=yes
 OOMScoreAdjust=-500
+CapabilityBoundingSet={capabilities}
+UMask=0077
 NoNewPrivileges=yes
+ProtectSystem=strict
 ProtectHome=yes
 PrivateTmp=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
 
 [Install]
 WantedBy=multi-user.target
@@ -35,6 +58,7 @@ def agent_unit(side: SlurmSide) -> str:
         order="Before=slurmd.service\n",
         venv=side.paths.venv,
         module="slurm_plugin.agent",
+        capabilities=" ".join(AGENT_CAPABILITIES),
         config="/etc/vgpu/agent.yaml",
     )
 
@@ -45,6 +69,7 @@ def controller_unit(side: SlurmSide) -> str:
         order="After=slurmctld.service\n",
         venv=side.paths.venv,
         module="slurm_plugin.controller",
+        capabilities=" ".join(CONTROLLER_CAPABILITIES),
         config="/etc/vgpu/pool.yaml",
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from slurm_plugin.lab.nvml import layout
 
 CAPABILITIES = "proc/driver/nvidia/capabilities"
+CAPABILITY_MAJOR = 120  # the kernel keeps it for local use: no driver answers there
 MINOR_GPUS = 32  # the driver numbers capabilities of so many GPUs, of 15 GPU instances and 8 compute instances each
 
 
@@ -15,6 +16,7 @@ def make(folder: Path, minors: Sequence[int]) -> None:
     caps.parent.mkdir(parents=True, exist_ok=True)
     if not caps.exists():
         caps.write_text("".join(f"{name} {minor}\n" for name, minor in _minors()))
+    (folder / "proc/devices").write_text(f"Character devices:\n195 nvidia\n{CAPABILITY_MAJOR} nvidia-caps\n")
     for minor in minors:
         (folder / CAPABILITIES / f"gpu{minor}" / "mig").mkdir(parents=True, exist_ok=True)
     (folder / CAPABILITIES / "mig").mkdir(parents=True, exist_ok=True)
