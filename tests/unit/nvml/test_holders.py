@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from slurm_plugin.nvml.holders import MOST_NAMED, holders
+from slurm_plugin.nvml.holders import MOST_NAMED, describe, holders, open_in
 
 HOLD = 'exec 3< "$1"; printf %s "$2" > /proc/self/comm; echo held; read -r wait'
 
@@ -52,3 +52,43 @@ def test_many_holders_are_counted_beyond_the_first(tmp_path: Path) -> None:
     assert told.endswith("2 more")
     assert str(os.getpid()) not in told.replace(",", " ").split()
     assert any(str(pid) in told for pid in pids)
+
+
+def test_each_file_has_its_own_holders(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in ("cap1", "cap2", "cap3"))
+    for path in (first, second, third):
+        path.touch()
+    with process_with(first) as one, process_with(second) as two:
+        found = open_in({"a": (first, second), "b": (second,), "c": (third, tmp_path / "not-there")})
+    assert found == {"a": tuple(sorted((one, two))), "b": (two,)}
+
+
+def test_another_file_of_the_same_name_is_another_file(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    for path in (tmp_path / "cap1", tmp_path / "other/cap1"):
+        path.touch()
+    with process_with(tmp_path / "other/cap1"):
+        assert open_in({"a": (tmp_path / "cap1",)}) == {}
+
+
+def test_a_link_of_the_same_name_elsewhere_is_the_same_file(tmp_path: Path) -> None:
+    (tmp_path / "cap1").touch()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/cap1").hardlink_to(tmp_path / "cap1")
+    with process_with(tmp_path / "other/cap1") as pid:
+        assert open_in({"a": (tmp_path / "cap1",)}) == {"a": (pid,)}
+
+
+def test_a_file_that_was_replaced_since_is_still_held(tmp_path: Path) -> None:
+    """The next instance has the same minor number: what is open of the last one opens it."""
+    (tmp_path / "cap1").touch()
+    with process_with(tmp_path / "cap1") as pid:
+        (tmp_path / "new").touch()
+        (tmp_path / "new").replace(tmp_path / "cap1")
+        assert open_in({"a": (tmp_path / "cap1",)}) == {"a": (pid,)}
+
+
+def test_a_process_is_told_with_its_name_and_user(tmp_path: Path) -> None:
+    with process_with(device(tmp_path), "trainer") as pid:
+        assert describe(pid) == f"pid {pid} (trainer, root)"
+    assert describe(2**22 + 1) == f"pid {2**22 + 1}"

@@ -1,0 +1,193 @@
+"""The second lock on the kernel's own cgroups. /dev/null, zero, full and urandom stand for capability devices."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.agent import bpf, device_cgroup
+from slurm_plugin.agent.device_cgroup import DeviceCgroup
+from slurm_plugin.agent.peer import StepProcess
+from slurm_plugin.model import RunKey
+
+FOLDER = f"vgpu-test-{os.getpid()}"
+DEVICES = {"null": 3, "zero": 5, "full": 7, "urandom": 9}
+RUN = RunKey(job_id=7, started_at=100, uid=1000)
+OTHER = RunKey(job_id=8, started_at=100, uid=1000)
+WHY_NOT = "no cgroup2 is mounted" if device_cgroup._cgroup2(Path("/proc")) is None else bpf.why_not()
+
+# A task: it waits for leave to go on, opens each device, says which it could, and waits for its end.
+TASK = """
+import os, sys
+for _ in iter(sys.stdin.readline, ""):
+    could = []
+    for name in NAMES:
+        try:
+            os.close(os.open(f"/dev/{name}", os.O_RDONLY))
+        except PermissionError:
+            continue
+        could.append(name)
+    print(*could, flush=True)
+""".replace("NAMES", repr(tuple(DEVICES)))
+
+
+class Task:
+    """A child of a shell that stands for its slurmstepd."""
+
+    def __init__(self) -> None:
+        argv = ["sh", "-c", 'echo $$; "$1" -uc "$2"; :', "sh", sys.executable, f"import os; print(os.getpid())\n{TASK}"]
+        self.shell = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.step = StepProcess(job_id=7, step="0", pid=int(self.says()), started=1)
+        self.pid = int(self.says())
+
+    def says(self) -> str:
+        assert self.shell.stdout is not None
+        return self.shell.stdout.readline().strip()
+
+    def opens(self) -> set[str]:
+        assert self.shell.stdin is not None
+        self.shell.stdin.write("go\n")
+        self.shell.stdin.flush()
+        return set(self.says().split())
+
+    def end(self) -> None:
+        self.shell.communicate()
+
+
+@pytest.fixture
+def task() -> Iterator[Task]:
+    task = Task()
+    yield task
+    task.end()
+
+
+def cgroups(tmp_path: Path) -> DeviceCgroup:
+    (tmp_path / "devices").write_text("Character devices:\n  1 nvidia-caps\n195 nvidia\n")
+    made = DeviceCgroup(proc_root=tmp_path, folder=FOLDER)
+    made.start()
+    return made
+
+
+@pytest.fixture
+def slurms(task: Task) -> Iterator[Path | None]:
+    """A job's cgroup as Slurm makes it, with the task's step in it; None on a kernel without."""
+    mount = device_cgroup._cgroup2(Path("/proc"))
+    if mount is None:
+        yield None
+        return
+    job = mount / f"{FOLDER}-slurmstepd.scope/job_7"
+    where = job / "step_0/user"
+    where.mkdir(parents=True)
+    for pid in (task.step.pid, task.pid):
+        (where / "cgroup.procs").write_text(str(pid))
+    yield job
+    task.end()
+    for folder in (where, where.parent, job, job.parent):
+        folder.rmdir()
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Iterator[DeviceCgroup]:
+    """On a kernel without cgroup2 or bpf there is no second lock, and it says so: `reach` knows what then holds."""
+    lock = cgroups(tmp_path)
+    assert lock.why_not == WHY_NOT
+    yield lock
+    device_cgroup.remove(FOLDER)
+    assert not list(homes())
+
+
+def homes() -> Iterator[Path]:
+    mount = device_cgroup._cgroup2(Path("/proc"))
+    return mount.glob(f"**/{FOLDER}") if mount else iter(())
+
+
+def reach(*names: str) -> set[str]:
+    return set(DEVICES) if WHY_NOT else set(names)
+
+
+def test_a_task_opens_its_jobs_devices_and_no_others(lock: DeviceCgroup, task: Task) -> None:
+    assert lock.confine(RUN, [3, 5], task.pid, task.step) is (not WHY_NOT)
+    assert task.opens() == reach("null", "zero")
+
+
+def test_a_job_without_slices_opens_none(lock: DeviceCgroup, task: Task) -> None:
+    lock.confine(RUN, [], task.pid, task.step)
+    assert task.opens() == reach()
+
+
+def test_two_jobs_of_one_user_open_their_own(lock: DeviceCgroup, task: Task) -> None:
+    second = Task()
+    lock.confine(RUN, [3], task.pid, task.step)
+    lock.confine(OTHER, [5], second.pid, second.step)
+    assert (task.opens(), second.opens()) == (reach("null"), reach("zero"))
+    second.end()
+
+
+def test_confining_again_changes_nothing(lock: DeviceCgroup, task: Task) -> None:
+    for _ in range(3):
+        lock.confine(RUN, [3, 5], task.pid, task.step)
+    assert task.opens() == reach("null", "zero")
+    for home in homes():
+        assert [len(device_cgroup._programs(folder)) for folder in device_cgroup._folders(home)] == [1]
+
+
+def test_another_agent_finds_what_the_last_one_made(lock: DeviceCgroup, task: Task, tmp_path: Path) -> None:
+    lock.confine(RUN, [3], task.pid, task.step)
+    anew = cgroups(tmp_path)
+    assert (anew.holds(RUN), anew.holds(OTHER)) == (not WHY_NOT, False)
+    anew.confine(RUN, [3], task.pid, task.step)
+    assert task.opens() == reach("null")
+
+
+def test_what_a_run_left_is_removed_and_what_it_left_alive_opens_nothing(lock: DeviceCgroup, task: Task) -> None:
+    lock.confine(RUN, [3, 5], task.pid, task.step)
+    lock.sweep(frozenset({RUN}))
+    assert task.opens() == reach("null", "zero")
+    lock.sweep(frozenset())
+    assert task.opens() == reach()
+    task.end()
+    lock.sweep(frozenset())
+    assert not any(device_cgroup._folders(home) for home in homes())
+
+
+def test_a_process_that_is_not_of_the_step_is_left_where_it_is(lock: DeviceCgroup, task: Task) -> None:
+    stranger = StepProcess(job_id=7, step="0", pid=2**22 + 1, started=1)
+    assert not lock.confine(RUN, [3], task.pid, stranger)
+    assert task.opens() == set(DEVICES)
+
+
+def test_a_kernel_without_cgroup2_leaves_one_lock_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountinfo").write_text("24 1 0:5 / /sys/fs/cgroup rw - cgroup cgroup rw\n")
+    (tmp_path / "devices").write_text("1 nvidia-caps\n")
+    lock = DeviceCgroup(proc_root=tmp_path, proc=tmp_path)
+    lock.start()
+    assert lock.why_not == "no cgroup2 is mounted"
+    assert not lock.confine(RUN, [3], os.getpid(), StepProcess(job_id=7, step="0", pid=1, started=1))
+    assert not lock.holds(RUN)
+    lock.sweep(frozenset())
+
+
+def test_a_driver_without_capability_devices_is_told(tmp_path: Path) -> None:
+    lock = DeviceCgroup(proc_root=tmp_path)
+    lock.start()
+    assert WHY_NOT == "no cgroup2 is mounted" or "names no nvidia-caps" in lock.why_not
+
+
+def test_where_slurm_has_a_cgroup_of_the_job_that_is_the_one(
+    lock: DeviceCgroup, task: Task, slurms: Path | None
+) -> None:
+    lock.confine(RUN, [3], task.pid, task.step)
+    assert task.opens() == reach("null")
+    assert not list(homes())
+    assert (slurms is not None and len(device_cgroup._programs(slurms)) == 1) is (not WHY_NOT)
+
+
+def test_slurms_own_cgroup_of_the_job_is_known_by_its_name() -> None:
+    path = "system.slice/slurmstepd.scope/job_7/step_batch/user/task_0"
+    assert device_cgroup._slurms(path, 7) == "system.slice/slurmstepd.scope/job_7"
+    assert device_cgroup._slurms(path, 70) is None
+    assert device_cgroup._slurms("system.slice/slurmd.service", 7) is None

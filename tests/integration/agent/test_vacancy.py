@@ -1,0 +1,114 @@
+"""A slice that somebody has not left, seen by what he has open."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.agent import vacancy as vacancy_module
+from slurm_plugin.agent.convert import gpu_to_wire
+from slurm_plugin.model import Step
+from tests.integration.agent.bench import Bench
+from tests.unit.agent.world import gpu, run, uuid
+
+FIRST, SECOND = uuid("A", "1g.20gb", 0), uuid("A", "1g.20gb", 2)
+
+
+@pytest.fixture
+def caps(bench: Bench, tmp_path: Path) -> Path:
+    """The folder of capability devices: plain files named as the slices have it."""
+    folder = tmp_path / "nvidia-caps"
+    folder.mkdir()
+    for one in bench.gpus.now["A"].instances:
+        for minor in one.caps:
+            (folder / f"nvidia-cap{minor}").touch()
+    bench.devices._nodes = folder
+    return folder
+
+
+HOLD = 'exec 3< "$1"; echo held; read -r wait; exec 3<&-; read -r wait'
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has this file open until it is sent a line."""
+    with subprocess.Popen(["sh", "-c", HOLD, "sh", path], stdin=-1, stdout=-1, bufsize=0) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == b"held\n"
+        try:
+            yield one
+        finally:
+            one.kill()
+
+
+async def start(bench: Bench, job_id: int) -> None:
+    bench.slurm.runs[job_id] = run(job_id)
+    await bench.runs.prolog(job_id)
+
+
+async def test_an_open_descriptor_of_the_last_job_keeps_a_slice_from_the_next_until_it_is_gone(
+    bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 600.0)  # only its end can free the slice within the test
+    async with bench.running():
+        await start(bench, 1)
+        with holding(caps / "nvidia-cap1") as pid:
+            await bench.runs.epilog(1)
+            await bench.until(lambda: FIRST in bench.book.haunted)
+            assert bench.book.haunted[FIRST] == f"pid {pid} (sh, root)"
+            wire = gpu_to_wire(bench.book.gpus[0], bench.book.haunted)
+            assert [(one.uuid, one.held_by) for one in wire.instances if one.foreign] == [
+                (FIRST, f"pid {pid} (sh, root)")
+            ]
+            await start(bench, 2)
+            assert bench.held() == {2: (SECOND,)}
+        await bench.until(lambda: not bench.book.haunted)
+        await start(bench, 3)
+        assert bench.held()[3] == (FIRST,)
+
+
+async def test_a_descriptor_that_is_closed_is_noticed_too(
+    bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 0.01)
+    async with bench.running():
+        await start(bench, 1)
+        with holding(caps / "nvidia-cap1") as process:
+            await bench.runs.epilog(1)
+            await bench.until(lambda: FIRST in bench.book.haunted)
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            await bench.until(lambda: not bench.book.haunted)
+            assert process.poll() is None
+
+
+async def test_what_was_opened_before_the_agent_started_is_seen(bench: Bench, caps: Path) -> None:
+    with holding(caps / "nvidia-cap0"):
+        async with bench.running():
+            assert bench.book.haunted.keys() == {FIRST}
+            await start(bench, 1)
+            assert bench.held() == {1: (SECOND,)}
+
+
+async def test_a_new_slice_is_looked_at_before_it_is_given_out(bench: Bench, caps: Path) -> None:
+    """Its device was everybody's from its making until the agent took it: who opened it then still has it."""
+    bench.gpus.now["A"] = gpu("A", ("3g.40gb", 4))
+    with holding(caps / "nvidia-cap0"):
+        async with bench.running():
+            await bench.slices.make(Step(gpu="A", create=(("1g.20gb", 0), ("1g.20gb", 2))))
+            await start(bench, 1)
+            assert bench.held() == {1: (SECOND,)}
+            await bench.until(lambda: FIRST in bench.book.haunted)
+
+
+async def test_one_scan_serves_all_that_wait_for_one(bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench.running():
+        scans = []
+        real = vacancy_module.open_in
+        monkeypatch.setattr(vacancy_module, "open_in", lambda wanted: [scans.append(len(wanted)), real(wanted)][1])
+        bench.slices.freed([one.uuid for one in bench.gpus.now["A"].instances])
+        await bench.until(lambda: not bench.book.unseen)
+        assert sum(scans) >= 3
+        assert len(scans) <= 2
