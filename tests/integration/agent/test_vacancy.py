@@ -54,13 +54,13 @@ async def test_an_open_descriptor_of_the_last_job_keeps_a_slice_from_the_next_un
     monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 600.0)  # only its end can free the slice within the test
     async with bench.running():
         await start(bench, 1)
-        with holding(caps / "nvidia-cap1") as pid:
+        with holding(caps / "nvidia-cap1") as process:
             await bench.runs.epilog(1)
             await bench.until(lambda: FIRST in bench.book.haunted)
-            assert bench.book.haunted[FIRST] == f"pid {pid} (sh, root)"
+            assert bench.book.haunted[FIRST] == f"pid {process.pid} (sh, root)"
             wire = gpu_to_wire(bench.book.gpus[0], bench.book.haunted)
             assert [(one.uuid, one.held_by) for one in wire.instances if one.foreign] == [
-                (FIRST, f"pid {pid} (sh, root)")
+                (FIRST, f"pid {process.pid} (sh, root)")
             ]
             await start(bench, 2)
             assert bench.held() == {2: (SECOND,)}
