@@ -65,7 +65,10 @@ def cut(floor: Floor, want: Want, refused: Collection[tuple[str, str]] = ()) -> 
 
 def _can_cut(gpu: Gpu, floor: Floor) -> bool:
     return (
-        gpu.mig is MigMode.ENABLED and not gpu.fault and gpu.uuid not in floor.cutting and gpu.uuid in floor.terms.gpus
+        gpu.mig is MigMode.ENABLED
+        and not gpu.fault
+        and gpu.uuid not in floor.cutting
+        and gpu.uuid in floor.terms.changeable
     )
 
 

@@ -1,9 +1,9 @@
 """Runs and their slices: what a prolog asks for, and what an epilog gives back.
 
 A prolog asks Slurm which run this is, then takes idle slices, or has one cut, or waits for one. At the end of its wait
-the job is turned away; the prolog itself never fails, since that drains the node. What a run has is durable before its
-prolog returns. An epilog takes it back; epilogs come twice, without a prolog, or never, so all grants are held against
-Slurm's own list now and then.
+the job is turned away; the prolog itself never fails, since that drains the node. What a run has is on file before its
+prolog returns, and so outlives the agent. An epilog takes it back; epilogs come twice, without a prolog, or never, so
+all grants are held against Slurm's own list now and then.
 """
 
 import asyncio

@@ -26,13 +26,13 @@ class Store:
             durable.make_folder(folder)
 
     def save(self, grant: Grant) -> None:
-        """Durable when it returns. Raises OSError."""
+        """Outlives the agent when it returns; not the machine, which no run does, and a prolog waits. Raises OSError."""
         run = grant.run
         facts = {
             **{"job_id": run.job_id, "started_at": run.started_at, "uid": run.uid},
             **{"class": grant.gres_class, "count": grant.count, "slices": grant.slices, "made_at": grant.made_at},
         }
-        durable.write(self._path(run.job_id), facts, at=self._at)
+        durable.write(self._path(run.job_id), facts, at=self._at, lasting=False)
 
     def delete(self, job_id: int) -> None:
         """Crash: the file may come back; reconciling with Slurm then drops it again. Raises OSError."""

@@ -17,6 +17,12 @@ class Terms:
     offers: Mapping[str, Offer] = field(default_factory=dict)  # by MIG UUID
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # profiles that serve a class, best first
     gpus: frozenset[str] = frozenset()  # UUIDs of the pool's GPUs on this node
+    observe: bool = False  # jobs get what is there, and nothing else changes on this node
+
+    @property
+    def changeable(self) -> frozenset[str]:
+        """The GPUs that may be switched to MIG, cut, mended and sealed."""
+        return frozenset() if self.observe else self.gpus
 
     def profiles(self, gres_class: str) -> tuple[str, ...]:
         """What serves a class, best first. A class nobody told us of can only be a profile's own name."""

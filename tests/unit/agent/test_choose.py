@@ -66,6 +66,14 @@ def test_a_gpu_that_is_not_the_pools_is_neither_taken_from_nor_cut() -> None:
     assert cut(elsewhere, ONE_M20) is None
 
 
+def test_an_observer_takes_what_is_there_and_cuts_nothing() -> None:
+    here = floor(gpu("A", ("1g.20gb", 0)))
+    watched = replace(here, terms=replace(here.terms, observe=True))
+    assert pick(watched, ONE_M20) == pick(here, ONE_M20) != ()
+    assert cut(here, ONE_M20) is not None
+    assert cut(watched, ONE_M20) is None
+
+
 def test_a_class_nobody_told_of_is_a_profiles_own_name() -> None:
     alone = Floor(gpus=(gpu("A", ("2g.20gb", 0)),), terms=Terms(gpus=frozenset("A")), busy=())
     assert pick(alone, Want(gres_class="2g.20gb", count=1)) == (uuid("A", "2g.20gb", 0),)

@@ -26,11 +26,13 @@ def test_terms_and_steps_are_read_as_they_were_said() -> None:
         offers=[pool_pb2.Offer(slice="a", gres_class="m20", ask=True), pool_pb2.Offer(slice="b")],
         classes=[pool_pb2.ClassProfiles(gres_class="m20", profiles=["1g.20gb", "2g.20gb"])],
         gpus=["A"],
+        observe=True,
     )
     assert terms_from_wire(offers) == Terms(
         offers={"a": Offer(gres_class="m20", ask=True), "b": Offer(gres_class="")},
         classes={"m20": ("1g.20gb", "2g.20gb")},
         gpus=frozenset("A"),
+        observe=True,
     )
     shapes = [pool_pb2.SliceShape(profile="1g.20gb", start=2)]
     assert step_from_wire(pool_pb2.Step(id=1, gpu="A", destroy=shapes)) == Step(gpu="A", destroy=(("1g.20gb", 2),))

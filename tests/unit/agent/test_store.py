@@ -41,15 +41,28 @@ def test_a_file_that_makes_no_sense_is_set_aside(store: Store, tmp_path: Path, t
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_fd: int) -> None:
+    def full(_path: Path, _target: Path) -> None:
         raise OSError(28, "no space left")
 
     store.save(grant(7, "MIG-a"))
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="no space"):
         store.save(grant(7, "MIG-b"))
     assert store.grants() == (grant(7, "MIG-a"),)
     assert [path.name for path in (tmp_path / "state/grants").iterdir()] == ["7.json"]
+
+
+def test_a_prolog_waits_for_no_disk_and_what_outlives_the_machine_does(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_fd: int) -> None:
+        raise OSError(5, "no disk")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    store.save(grant(7, "MIG-a"))
+    assert store.grants() == (grant(7, "MIG-a"),)
+    with pytest.raises(OSError, match="no disk"):
+        store.save_terms(Terms())
 
 
 def test_what_a_crash_left_is_swept(store: Store, tmp_path: Path) -> None:

@@ -548,6 +548,9 @@ class Offers(_message.Message):
     OFFERS_FIELD_NUMBER: _builtins.int
     CLASSES_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
+    OBSERVE_FIELD_NUMBER: _builtins.int
+    observe: _builtins.bool
+    """the agent binds what is there, and changes nothing else"""
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offer]: ...
     @_builtins.property
@@ -562,10 +565,11 @@ class Offers(_message.Message):
         offers: _abc.Iterable[Global___Offer] | None = ...,
         classes: _abc.Iterable[Global___ClassProfiles] | None = ...,
         gpus: _abc.Iterable[_builtins.str] | None = ...,
+        observe: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "gpus", b"gpus", "offers", b"offers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "gpus", b"gpus", "observe", b"observe", "offers", b"offers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
