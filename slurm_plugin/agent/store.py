@@ -26,7 +26,10 @@ class Store:
             durable.make_folder(folder)
 
     def save(self, grant: Grant) -> None:
-        """Outlives the agent when it returns; not the machine, which no run does, and a prolog waits. Raises OSError."""
+        """Outlives the agent when it returns. Not the machine: no run does, and a prolog would wait for the disk.
+
+        Raises OSError.
+        """
         run = grant.run
         facts = {
             **{"job_id": run.job_id, "started_at": run.started_at, "uid": run.uid},
