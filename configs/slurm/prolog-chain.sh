@@ -4,8 +4,8 @@
 Prolog=/etc/slurm/prolog.d/*
 Epilog=/etc/slurm/epilog.d/*
 #   on each node:
-ln -s /usr/libexec/vgpu/vgpu-prolog /etc/slurm/prolog.d/90-vgpu
-ln -s /usr/libexec/vgpu/vgpu-epilog /etc/slurm/epilog.d/90-vgpu
+ln -s /usr/libexec/vgpu/vgpu-prolog /etc/slurm/prolog.d/90-vgpu-prolog
+ln -s /usr/libexec/vgpu/vgpu-epilog /etc/slurm/epilog.d/90-vgpu-epilog
 
 # Or, at the end of the one script you have (both always end with 0, so they never drain a node):
 /usr/libexec/vgpu/vgpu-prolog

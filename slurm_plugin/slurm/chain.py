@@ -117,8 +117,8 @@ def prologs(side: SlurmSide) -> str:
 Prolog={etc}/prolog.d/*
 Epilog={etc}/epilog.d/*
 #   on each node:
-ln -s {paths.prolog} {etc}/prolog.d/90-vgpu
-ln -s {paths.epilog} {etc}/epilog.d/90-vgpu
+ln -s {paths.prolog} {etc}/prolog.d/90-vgpu-prolog
+ln -s {paths.epilog} {etc}/epilog.d/90-vgpu-epilog
 
 # Or, at the end of the one script you have (both always end with 0, so they never drain a node):
 {paths.prolog}

@@ -103,6 +103,15 @@ class BareSlurm:
         shown = self.run("scontrol", "show", "job", "-d", "-o", job_id).stdout.split()
         return dict(field.partition("=")[::2] for field in shown)
 
+    def jobs(self) -> list[str]:
+        return self.run("squeue", "-h", "-a", "-o", "%A").stdout.split()
+
+    def cancel_all(self, *options: str) -> None:
+        """By id: from 26.05 on scancel knows no user of the name nobody."""
+        jobs = self.jobs()
+        if jobs:
+            self.run("scancel", *options, *jobs)
+
     def log(self) -> str:
         return (self.folder / "slurmctld.log").read_text(errors="replace")
 
@@ -116,10 +125,9 @@ class BareSlurm:
     def stop(self) -> None:
         """Cancel all jobs, end the daemons newest first, and then whatever slurmstepd is left of this folder."""
         with contextlib.suppress(subprocess.SubprocessError, OSError, AssertionError):
-            for user in ("root", "nobody"):
-                self.run("scancel", "--full", "--signal=KILL", f"--user={user}")
-                self.run("scancel", f"--user={user}")
-            wait(lambda: not self.run("squeue", "-h").stdout.strip(), "an empty queue", within_s=_STOP_S)
+            self.cancel_all("--full", "--signal=KILL")
+            self.cancel_all()
+            wait(lambda: not self.jobs(), "an empty queue", within_s=_STOP_S)
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in reversed(self.daemons):
@@ -142,13 +150,16 @@ def wait(condition: Callable[[], bool], what: str, *, within_s: float = _START_S
 
 
 @contextlib.contextmanager
-def bare_slurm(scripts: Mapping[str, str]) -> Iterator[BareSlurm]:
-    """A running cluster whose configuration folder holds `scripts` (file name -> text) beside slurm.conf."""
+def bare_slurm(scripts: Mapping[str, str], more: Callable[[Path], str] = lambda _: "") -> Iterator[BareSlurm]:
+    """A running cluster whose configuration folder holds `scripts` (file name -> text) beside slurm.conf.
+
+    `more` is called with the folder and gives further lines for slurm.conf.
+    """
     folder = Path(tempfile.mkdtemp(prefix="bare-slurm-"))
     folder.chmod(0o755)
     cluster = BareSlurm(folder)
     try:
-        _write_configuration(cluster, scripts)
+        _write_configuration(cluster, scripts, more(folder))
         cluster.start("munged", "-F", "--force", *_munge_options(folder))
         wait((folder / "munge.sock").exists, "munge's socket")
         cluster.start("slurmctld", "-D", "-f", str(cluster.conf))
@@ -168,7 +179,7 @@ def bare_slurm(scripts: Mapping[str, str]) -> Iterator[BareSlurm]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_configuration(cluster: BareSlurm, scripts: Mapping[str, str]) -> None:
+def _write_configuration(cluster: BareSlurm, scripts: Mapping[str, str], more: str) -> None:
     folder = cluster.folder
     for name in ("state", "login", *(f"spool-{node}" for node in NODES)):
         (folder / name).mkdir()
@@ -183,7 +194,7 @@ def _write_configuration(cluster: BareSlurm, scripts: Mapping[str, str]) -> None
         "d1": slurmd[1],
     }
     for where, cli_filter in ((folder, "none"), (folder / "login", "lua")):
-        (where / "slurm.conf").write_text(_SLURM_CONF.format(cli_filter=f"cli_filter/{cli_filter}", **values))
+        (where / "slurm.conf").write_text(_SLURM_CONF.format(cli_filter=f"cli_filter/{cli_filter}", **values) + more)
         (where / "gres.conf").write_text(_GRES_CONF)
         if cluster.version() >= _CGROUPS_CAN_BE_DISABLED:
             (where / "cgroup.conf").write_text("CgroupPlugin=disabled\n")

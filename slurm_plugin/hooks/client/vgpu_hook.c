@@ -9,7 +9,8 @@
  *   answer    out TEXT | err TEXT, any number of them, then: exit N
  *
  * A prolog or epilog that fails drains the node, so those two always exit 0: a job without a slice is stopped by its
- * task prolog, which exits 1.
+ * task prolog, which exits 1. For the same reason root's call without a verb exits 0: it may be slurmd's, of a link whose
+ * name tells no verb.
  */
 #define _GNU_SOURCE /* struct ucred */
 #include <errno.h>
@@ -33,10 +34,8 @@
 #define VGPU_CONF "/etc/vgpu/hook.conf"
 #endif
 #define CONF_NAME "hook.conf" /* beside the binary itself: several sites can live on one machine */
-#define CONNECT_MS 10000      /* an agent being restarted is back within this */
-#define EPILOG_CONNECT_MS 2000 /* the node starts nothing meanwhile, and the agent finds out by itself too */
 #define RETRY_MS 50           /* between two tries to connect */
-#define ANSWER_MS 90000       /* longest wait for the whole answer: the agent's own waits end long before */
+#define TRIES 3               /* calls whose answer breaks off; an agent that was restarted knows what it did */
 #define LINE_BYTES 16384      /* longest line of an answer */
 #define TASKS_MAX 1000000     /* most tasks a node that we believe */
 
@@ -44,6 +43,15 @@ enum verb { PROLOG, EPILOG, TASK, BIND, VERBS };
 
 static const char *const VERB_NAMES[VERBS] = {"prolog", "epilog", "task", "bind"};
 static const char *const PROGRAM_NAMES[VERBS] = {"vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind"};
+
+/*
+ * How long a whole call may take, from its start to its end, whatever happens in it.
+ * prolog: the agent's wait for a slice and for Slurm; slurmctld takes a node for dead after BatchStartTimeout=120.
+ * epilog: the node starts nothing meanwhile, and the agent finds out by itself too that a job has ended.
+ */
+static const int LIMIT_MS[VERBS] = {[PROLOG] = 100000, [EPILOG] = 5000, [TASK] = 15000, [BIND] = 15000};
+/* The part of it in which an agent that is being restarted may come back. */
+static const int CONNECT_MS[VERBS] = {[PROLOG] = 10000, [EPILOG] = 2000, [TASK] = 10000, [BIND] = 10000};
 
 static char slice[256]; /* bind: the slice this rank shall use */
 
@@ -153,17 +161,25 @@ static bool find_socket(char *socket_path, size_t size)
     return !refused;
 }
 
+static long long sooner(long long one, long long other)
+{
+    return one < other ? one : other;
+}
+
 /* A connected socket whose other end is root's, or -1. Waits for an agent that is being restarted. */
-static int dial(enum verb verb, const char *path)
+static int dial(enum verb verb, const char *path, long long until)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    long long until = now_ms() + (verb == EPILOG ? EPILOG_CONNECT_MS : CONNECT_MS);
     strcpy(to.sun_path, path);
+    until = sooner(until, now_ms() + CONNECT_MS[verb]);
     for (;;) {
         struct ucred peer = {.uid = (uid_t)-1};
         socklen_t size = sizeof peer;
+        long long left = until - now_ms();
+        /* An agent that accepts nothing would else keep connect() and send() for ever. */
+        struct timeval patience = {.tv_sec = left / 1000, .tv_usec = left > 0 ? left % 1000 * 1000 + 1 : 1};
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0)
+        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0)
             return -1;
         if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) {
             if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == 0)
@@ -186,10 +202,10 @@ static int dial(enum verb verb, const char *path)
 static int obey(enum verb verb, char *line)
 {
     if (strncmp(line, "out ", 4) == 0) {
-        if (verb == BIND && strlen(line + 4) < sizeof slice)
-            strcpy(slice, line + 4);
-        else if (verb != BIND)
+        if (verb != BIND)
             puts(line + 4);
+        else if (strlen(line + 4) < sizeof slice)
+            strcpy(slice, line + 4);
     } else if (strncmp(line, "err ", 4) == 0) {
         tell(verb, line + 4, "");
     } else if (strncmp(line, "exit ", 5) == 0) {
@@ -200,11 +216,10 @@ static int obey(enum verb verb, char *line)
 }
 
 /* The answer's exit code; -1 when the agent went away before it gave one, -2 when it took too long. */
-static int converse(int fd, enum verb verb, const char *request)
+static int converse(int fd, enum verb verb, const char *request, long long until)
 {
     char text[LINE_BYTES];
     size_t held = 0;
-    long long until = now_ms() + ANSWER_MS;
     if (send(fd, request, strlen(request), MSG_NOSIGNAL) != (ssize_t)strlen(request))
         return -1;
     for (;;) {
@@ -251,32 +266,45 @@ static int ask(enum verb verb, const char *socket_path)
 {
     char request[256];
     int code = -1;
+    long long until = now_ms() + LIMIT_MS[verb];
     write_request(verb, request, sizeof request);
-    for (int tries = 0; code == -1 && tries < 3; tries++) { /* an agent that was restarted knows what it did: ask again */
-        int fd = dial(verb, socket_path);
+    for (int tries = 0; code == -1 && tries < TRIES; tries++) {
+        int fd = dial(verb, socket_path, until);
         if (fd < 0)
             return 1;
-        code = converse(fd, verb, request);
+        *slice = '\0'; /* of an answer that broke off */
+        code = converse(fd, verb, request, until);
         close(fd);
     }
     if (code < 0)
-        tell(verb, "this node's agent gave no whole answer", "");
+        tell(verb, "this node's agent gave no whole answer", code == -2 ? " in time" : "");
+    if (verb == BIND && code == 0 && *slice == '\0') {
+        tell(verb, "this node's agent named no slice", "");
+        return 1;
+    }
     return code < 0 ? 1 : code;
 }
 
+/* `name` is one of the names, or ends with a dash and one of them: 90-vgpu-prolog is the prolog. */
 static enum verb verb_of(const char *name, const char *const names[])
 {
     enum verb verb = PROLOG;
-    while (verb < VERBS && strcmp(name, names[verb]) != 0)
-        verb++;
+    for (; verb < VERBS; verb++) {
+        size_t have = strlen(name), want = strlen(names[verb]);
+        if (have >= want && strcmp(name + have - want, names[verb]) == 0 && (have == want || name[have - want - 1] == '-'))
+            break;
+    }
     return verb;
 }
 
-static int usage(void)
+static int usage(const char *name, bool may_be_slurmd)
 {
-    fputs("usage: vgpu-hook [--socket PATH] prolog|epilog|task\n"
-          "       vgpu-bind COMMAND...    run COMMAND with the slice of this local rank\n", stderr);
-    return 2;
+    fprintf(stderr, "vgpu: '%s' with these arguments tells nothing to do\n"
+            "usage: vgpu-hook [--socket PATH] prolog|epilog|task\n"
+            "       vgpu-bind COMMAND...    run COMMAND with the slice of this local rank\n"
+            "       links to it are named vgpu-prolog, vgpu-epilog or vgpu-taskprolog, with anything and a dash before\n",
+            name);
+    return may_be_slurmd ? 0 : 2;
 }
 
 int main(int argc, char **argv)
@@ -288,14 +316,14 @@ int main(int argc, char **argv)
 
     if (at + 1 < argc && strcmp(argv[at], "--socket") == 0) {
         if (strlen(argv[at + 1]) >= sizeof socket_path)
-            return usage();
+            return usage(name, false);
         strcpy(socket_path, argv[at + 1]);
         at += 2;
     }
     if (verb == VERBS && at < argc)
         verb = verb_of(argv[at++], VERB_NAMES);
     if (verb == VERBS || (verb == BIND) != (at < argc))
-        return usage();
+        return usage(name, argc <= 1 && verb == VERBS && geteuid() == 0);
 
     int code = 1;
     if (*socket_path != '\0' || find_socket(socket_path, sizeof socket_path))
@@ -306,7 +334,7 @@ int main(int argc, char **argv)
         return 0;
     if (verb != BIND || code != 0)
         return code;
-    if (*slice != '\0' && (setenv("CUDA_VISIBLE_DEVICES", slice, 1) != 0 || setenv("NVIDIA_VISIBLE_DEVICES", slice, 1) != 0))
+    if (setenv("CUDA_VISIBLE_DEVICES", slice, 1) != 0 || setenv("NVIDIA_VISIBLE_DEVICES", slice, 1) != 0)
         return 1;
     execvp(argv[at], argv + at);
     fprintf(stderr, "vgpu: %s: %s\n", argv[at], strerror(errno));

@@ -1,9 +1,11 @@
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 
 CLIENT = Path(__file__).parents[3] / "slurm_plugin/hooks/client"
 NOBODY = 65534
+NAMES = ("vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind")
+LINKS = ("90-vgpu-prolog", "90-vgpu-epilog", "z-vgpu-taskprolog", "90-vgpu", "vgpu-prolog-old", "myvgpu-prolog")
 PATIENCE_S = 20
 
 
@@ -31,7 +35,7 @@ class Hook:
         self.answers: list[bytes] = []
         self.binary = folder / "vgpu-hook"
         shutil.copy(built / "vgpu-hook-asan", self.binary)
-        for name in ("vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind"):
+        for name in (*NAMES, *LINKS):
             (folder / name).symlink_to(self.binary)
         self.conf = folder / "hook.conf"
         self.conf.write_text(f"# where the agent is\nsocket {self.socket}\n")
@@ -78,6 +82,9 @@ def hook(tmp_path: Path, built: Path) -> Iterator[Hook]:
         ("vgpu-prolog", (), {"SLURM_JOB_ID": "12"}, "prolog job=12\n"),
         ("vgpu-epilog", (), {"SLURM_JOB_ID": "12"}, "epilog job=12\n"),
         ("vgpu-hook", ("prolog",), {"SLURM_JOB_ID": "12"}, "prolog job=12\n"),
+        ("90-vgpu-prolog", (), {"SLURM_JOB_ID": "12"}, "prolog job=12\n"),
+        ("90-vgpu-epilog", (), {"SLURM_JOB_ID": "12"}, "epilog job=12\n"),
+        ("z-vgpu-taskprolog", (), {"SLURM_LOCALID": "3"}, "task localid=3\n"),
         ("vgpu-prolog", (), {}, "prolog\n"),
         ("vgpu-prolog", (), {"SLURM_JOB_ID": "12 uid=0\nprolog job=13"}, "prolog\n"),
         ("vgpu-prolog", (), {"SLURM_JOB_ID": "99999999999999999999"}, "prolog\n"),
@@ -166,6 +173,47 @@ def test_an_agent_that_is_being_restarted_is_waited_for(hook: Hook) -> None:
     assert hook.asked == ["prolog job=1\n"]
 
 
+def test_an_epilog_ends_in_time_whatever_the_agent_does(hook: Hook) -> None:
+    """Two answers break off late, the third never comes: all of that is one call, of at most 5 s."""
+    over = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with listener, contextlib.ExitStack() as callers:
+            for patience_s in (2, 2, PATIENCE_S):
+                caller, _ = listener.accept()
+                callers.enter_context(caller)
+                over.wait(patience_s)
+                caller.shutdown(socket.SHUT_RDWR)
+
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(hook.socket))
+    listener.listen()
+    agent = threading.Thread(target=serve, args=(listener,))
+    agent.start()
+    began = time.monotonic()
+    done = hook.run("vgpu-epilog", SLURM_JOB_ID="1")
+    took_s = time.monotonic() - began
+    over.set()
+    agent.join()
+    assert (done.returncode, done.stderr) == (0, "vgpu: this node's agent gave no whole answer in time\n")
+    assert 4 < took_s < 7
+
+
+def test_an_agent_that_takes_no_calls_keeps_nobody(hook: Hook) -> None:
+    """connect() of a unix socket waits while the queue is full."""
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as queue:
+        listener.bind(str(hook.socket))
+        listener.listen(0)
+        for _ in range(2):
+            one = queue.enter_context(socket.socket(socket.AF_UNIX))
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                one.connect(str(hook.socket))
+        began = time.monotonic()
+        assert hook.run("vgpu-epilog", SLURM_JOB_ID="1").returncode == 0
+        assert time.monotonic() - began < 4
+
+
 def test_an_epilog_does_not_wait_long_for_an_agent_that_is_away(hook: Hook) -> None:
     done = hook.run("vgpu-epilog", SLURM_JOB_ID="1")
     assert done.returncode == 0
@@ -229,18 +277,42 @@ def test_a_rank_without_a_slice_does_not_run(hook: Hook) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "vgpu: this step has no slice\n")
 
 
+@pytest.mark.parametrize("answer", [b"exit 0\n", b"out \nexit 0\n", b"out " + b"x" * 300 + b"\nexit 0\n"])
+def test_a_rank_whose_slice_is_not_told_does_not_run(hook: Hook, answer: bytes) -> None:
+    hook.listen(answer)
+    done = hook.run("vgpu-bind", "echo", "ran")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "vgpu: this node's agent named no slice\n")
+
+
+def test_a_slice_of_an_answer_that_broke_off_is_forgotten(hook: Hook) -> None:
+    hook.listen(b"out MIG-a\n", b"exit 0\n")
+    assert hook.run("vgpu-bind", "echo", "ran").returncode == 1
+
+
 def test_a_command_that_is_not_there_is_told(hook: Hook) -> None:
     hook.listen(b"out MIG-a\nexit 0\n")
     assert hook.run("vgpu-bind", "no-such-command").returncode == 127
 
 
 @pytest.mark.parametrize(
-    "argv", [(), ("reboot",), ("prolog", "extra"), ("bind",), ("--socket",), ("--socket", "x" * 300, "task")]
+    "argv", [("reboot",), ("prolog", "extra"), ("bind",), ("--socket",), ("--socket", "x" * 300, "task")]
 )
 def test_wrong_arguments_get_the_usage(hook: Hook, argv: tuple[str, ...]) -> None:
     done = hook.run("vgpu-hook", *argv)
     assert done.returncode == 2
-    assert done.stderr.startswith("usage: vgpu-hook")
+    assert "usage: vgpu-hook" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["vgpu-hook", "90-vgpu", "vgpu-prolog-old", "myvgpu-prolog"])
+def test_a_link_whose_name_tells_no_verb_drains_no_node(hook: Hook, name: str) -> None:
+    """slurmd calls without arguments, as root; a task, which is a user's, is stopped."""
+    done = hook.run(name, SLURM_JOB_ID="1")
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"vgpu: '{name}' with these arguments tells nothing to do")
+    for folder in (hook.folder, *hook.folder.parents[:2]):
+        folder.chmod(0o755)
+    users = subprocess.run([str(hook.folder / name)], user=NOBODY, capture_output=True, check=False)
+    assert users.returncode == 2
 
 
 def test_the_client_needs_no_library_that_a_user_could_put_in_its_place(built: Path) -> None:
