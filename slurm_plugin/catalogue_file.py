@@ -1,9 +1,8 @@
 """The catalogue on disk. The form of its text is in `slurm_plugin.catalogue`."""
 
-import os
-import tempfile
 from pathlib import Path
 
+from slurm_plugin import atomic
 from slurm_plugin.catalogue import MAX_BYTES, Catalogue, parse, render
 from slurm_plugin.errors import ConfigError
 
@@ -27,25 +26,10 @@ def write(path: Path, catalogue: Catalogue) -> bool:
     """Put it in the place of the old one, whole or not at all. False: the old one already says the same.
 
     Raises ConfigError when it could not be read back, OSError when the disk says no.
-    Crash: readers see the old text or the new one; a file `.catalogue-*` may be left beside it.
+    Crash: readers see the old text or the new one; a stray may be left beside it.
     """
     data = render(catalogue).encode("ascii")
     if path.exists() and path.read_bytes() == data:
         return False
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".catalogue-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            os.fchmod(file.fileno(), MODE)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    atomic.write(path, data, mode=MODE)
     return True

@@ -1,15 +1,13 @@
 """Small JSON files that are whole, old or new, whenever the agent dies."""
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from slurm_plugin import atomic
+
 MAX_FILE_BYTES = 1 << 20  # longest file we read back
-STRAY = ".new-"  # how the name of a file begins that was never finished
 
 At = Callable[[str], None]
 """Called with a place's name wherever something is about to become lasting, and when it has: a test dies there."""
@@ -26,21 +24,8 @@ def write(path: Path, facts: Any, *, at: At = nowhere, lasting: bool = True) -> 
     """
     name = f"write {path.parent.name}/{path.name}"
     at(f"{name}: before")
-    handle, fresh = tempfile.mkstemp(prefix=STRAY, dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(facts, file)
-            file.flush()
-            if lasting:
-                os.fsync(file.fileno())
-        at(f"{name}: beside")
-        Path(fresh).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(fresh).unlink()
-        raise
-    if lasting:
-        _sync(path.parent)
+    data = json.dumps(facts).encode()
+    atomic.write(path, data, mode=0o600, lasting=lasting, beside=lambda: at(f"{name}: beside"))
     at(f"{name}: after")
 
 
@@ -66,13 +51,5 @@ def make_folder(folder: Path) -> None:
     """Root's alone, and without what a crash left unfinished. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
-    for stray in folder.glob(f"{STRAY}*"):
+    for stray in folder.glob(f"{atomic.STRAY}*"):
         stray.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

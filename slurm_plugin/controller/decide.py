@@ -6,13 +6,13 @@
 Asking again after everything was carried out gives nothing to do.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slurm_plugin.controller import counts
+from slurm_plugin.controller.demand import demands, over, takes_jobs, unbound
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
-from slurm_plugin.controller.offers import Demand, Offering, OfferNode, assign, reserve
+from slurm_plugin.controller.offers import Offering, OfferNode, assign, reserve
 from slurm_plugin.controller.state import (
     WITHHELD,
     Action,
@@ -29,12 +29,6 @@ from slurm_plugin.model import Grant, Step
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
 STUCK_S = 60.0  # a running job without a grant for so long has lost its prolog
-_RUNS = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED"})
-_CLOSED = re.compile(
-    r"DOWN|DRAIN(ED|ING)?|FAIL(ING)?|FUTURE|UNKNOWN|INVAL(ID_REG)?|NOT_RESPONDING|NO_RESPOND|POWER(ED|ING)?_DOWN|"
-    r"REBOOT_ISSUED|.*\*"
-)
-_FLAGS = "~#!%$@^-"  # marks behind a state that do not close a node by themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,82 +45,42 @@ class _Node:
 
 def decide(state: State) -> Decision:
     """Decide everything at once. Equal states give equal decisions. Bound: 1 s for 1,000 nodes of 8 GPUs."""
-    assigned = spread(state.nodes, state.assigned)
-    waiting_to_bind = _unbound(state)
+    part = state.part
+    assigned = spread(state.nodes, state.assigned) if part is None else state.assigned
+    waiting_to_bind = unbound(state)
     nodes = {
         name: _node(state, state.nodes[name], waiting_to_bind.get(name, ()), assigned) for name in sorted(state.nodes)
     }
     offering = assign(
-        [_offer_node(node) for node in nodes.values() if _takes_jobs(node.state)],
+        [_offer_node(state, node) for node in nodes.values() if _takes_jobs(node.state)],
         demands(state),
         state.present,
         state.serving,
+        part=part is not None,
     )
     classes = _classes(state, nodes, offering)
-    over = _over(state)
-    soon = {name: _soon(node, over, offering.asked) for name, node in nodes.items()}
+    ended = over(state)
+    soon = {name: _soon(node, ended, offering.asked) for name, node in nodes.items()}
     gres = {
         name: items
         for name, node in nodes.items()
-        if (items := _gres(state, node, classes, soon[name], over)) is not None
+        if (items := _gres(state, node, classes, soon[name], ended)) is not None
     }
     return Decision(
         gres=gres,
         offers={name: _offers(node, classes, offering.asked) for name, node in nodes.items()},
-        steps={name: steps for name, node in nodes.items() if (steps := _steps(state, node, name in gres))},
+        steps={
+            name: steps for name, node in nodes.items() if not part and (steps := _steps(state, node, name in gres))
+        },
         plan=tuple(plan for node in nodes.values() for plan in node.layout.plans),
         assigned=assigned,
         problems={name: tuple(node.problems) for name, node in nodes.items() if node.problems},
+        waiting=frozenset(demand.job_id for demand in offering.waiting),
     )
-
-
-def demands(state: State) -> list[Demand]:
-    """The pending jobs that more slices would start."""
-    names = state.config.gres
-    partitions = set(state.config.partitions)
-    found = []
-    for job in state.jobs:
-        if job.eligible and not job.on_nodes:
-            for item in job.gres:
-                if item.name == names.name and item.type in state.serving.profiles and item.count:
-                    found.append(_demand(job, item, partitions))
-    return found
-
-
-def _demand(job: QueuedJob, item: GresItem, partitions: set[str]) -> Demand:
-    return Demand(
-        job_id=job.job_id,
-        priority=job.priority,
-        gres_class=item.type,
-        count=item.count,
-        nodes=max(1, job.nodes),
-        tasks=max(1, job.tasks),
-        partitions=tuple(name for name in job.partitions if name in partitions),
-        wanted_nodes=job.wanted_nodes,
-        cpus=job.cpus,
-    )
-
-
-def takes_jobs(node: SlurmNode) -> bool:
-    """Would Slurm start a job there at all? "IDLE+DRAIN", "DOWN*" and the like would not."""
-    return not any(_CLOSED.fullmatch(token.rstrip(_FLAGS)) for token in node.state.split("+"))
 
 
 def _takes_jobs(node: NodeState) -> bool:
     return node.agent is Agent.CONNECTED and node.slurm is not None and takes_jobs(node.slurm)
-
-
-def _unbound(state: State) -> dict[str, list[QueuedJob]]:
-    """The running jobs of each node that have no grant of this run there."""
-    found: dict[str, list[QueuedJob]] = {}
-    for job in state.jobs:
-        if job.state not in _RUNS:
-            continue
-        for name in job.on_nodes:
-            node = state.nodes.get(name)
-            if node is not None and (job.job_id, job.started_at) not in node.view.bound:
-                found.setdefault(name, []).append(job)
-    return found
 
 
 def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob], assigned: Mapping[str, int]) -> _Node:
@@ -166,7 +120,7 @@ def _slurm_problems(state: State, node: NodeState) -> list[str]:
     return problems
 
 
-def _offer_node(node: _Node) -> OfferNode:
+def _offer_node(state: State, node: _Node) -> OfferNode:
     """What may be offered freely: neither taken, nor about to be, nor to be destroyed."""
     view, slurm = node.state.view, node.state.slurm
     assert slurm is not None
@@ -176,9 +130,18 @@ def _offer_node(node: _Node) -> OfferNode:
         partitions=slurm.partitions,
         cpus=slurm.cpus,
         cpus_free=slurm.cpus - slurm.cpus_used,
-        idle=tuple(s for s in view.slices if s.uuid not in holder and s.uuid not in reserved and s.uuid not in away),
+        idle=tuple(
+            s
+            for s in view.slices
+            if s.uuid not in holder and s.uuid not in reserved and s.uuid not in away and _open(state, s.uuid)
+        ),
         busy=tuple((s, holder[s.uuid].gres_class) for s in view.slices if s.uuid in holder and s.uuid not in away),
     )
+
+
+def _open(state: State, uuid: str) -> bool:
+    """In a part of the pool what is offered already stays so: a job that is not looked at may have claimed it."""
+    return state.part is None or uuid in state.part.freed or not state.present.get(uuid)
 
 
 def _classes(state: State, nodes: Mapping[str, _Node], offering: Offering) -> dict[str, str]:
@@ -194,9 +157,9 @@ def _classes(state: State, nodes: Mapping[str, _Node], offering: Offering) -> di
                 classes[uuid] = grant.gres_class
             elif uuid in node.reserved:
                 classes[uuid] = node.reserved[uuid]
-            elif uuid in node.layout.away or takes:
+            elif uuid in node.layout.away or (takes and _open(state, uuid)):
                 classes[uuid] = WITHHELD
-            else:  # a node that takes no jobs keeps its offers, to be right when it comes back
+            else:  # such as on a node that takes no jobs: its offers are right when it comes back
                 classes[uuid] = _kept(state, uuid, piece.profile)
     return classes
 
@@ -207,22 +170,17 @@ def _kept(state: State, uuid: str, profile: str) -> str:
     return now if now and serving.serves(now, profile) else serving.home.get(profile, WITHHELD)
 
 
-def _over(state: State) -> frozenset[tuple[int, int]]:
-    """The runs whose epilogs are under way."""
-    return frozenset((job.job_id, job.started_at) for job in state.jobs if job.state == "COMPLETING")
-
-
-def _soon(node: _Node, over: frozenset[tuple[int, int]], asked: frozenset[str]) -> set[str]:
+def _soon(node: _Node, ended: frozenset[tuple[int, int]], asked: frozenset[str]) -> set[str]:
     """Slices of jobs whose epilogs run, and which nobody else waits for: as good as idle.
 
     Slurm does not count them as used any more, and starts nothing on the node before its epilog has ended.
     """
-    if not over:
+    if not ended:
         return set()
     return {
         uuid
         for uuid, grant in node.state.view.holder.items()
-        if _run(grant) in over and uuid not in asked and uuid not in node.layout.away
+        if _run(grant) in ended and uuid not in asked and uuid not in node.layout.away
     }
 
 

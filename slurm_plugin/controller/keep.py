@@ -5,12 +5,11 @@ Nothing here is needed to be right: without it a controller that starts before i
 
 import asyncio
 import logging
-import os
-import tempfile
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
+from slurm_plugin import atomic, catalogue_file
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -43,36 +42,20 @@ class Keep:
 
     async def inventory(self, node: str, inventory: pb.Inventory) -> None:
         """Raises OSError."""
-        data = inventory.SerializeToString()
-        await asyncio.to_thread(write_atomic, self._nodes / f"{node}.pb", data, 0o600)
+        await asyncio.to_thread(_write, self._nodes / f"{node}.pb", inventory.SerializeToString(), 0o600)
 
     def present_catalogue(self) -> str:
+        """The catalogue's text, empty when there is none that can be read."""
         try:
             return self._catalogue.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return ""
 
     async def catalogue(self, text: str) -> None:
-        """Readable by all: the submit module and the command line of every user read it. Raises OSError."""
-        await asyncio.to_thread(write_atomic, self._catalogue, text.encode(), 0o644)
+        """Raises OSError."""
+        await asyncio.to_thread(_write, self._catalogue, text.encode(), catalogue_file.MODE)
 
 
-def write_atomic(path: Path, data: bytes, mode: int) -> None:
-    """The file is the old one or the new one, whole, whenever we die. Raises OSError."""
+def _write(path: Path, data: bytes, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    atomic.write(path, data, mode=mode)

@@ -81,10 +81,18 @@ def reserve(
 
 
 def assign(
-    nodes: Sequence[OfferNode], demands: Iterable[Demand], present: Mapping[str, str], serving: Serving
+    nodes: Sequence[OfferNode],
+    demands: Iterable[Demand],
+    present: Mapping[str, str],
+    serving: Serving,
+    *,
+    part: bool = False,
 ) -> Offering:
-    """Offer every idle slice. Equal input gives equal output, whatever the order of nodes and demands."""
-    market = _Market(sorted(nodes, key=lambda n: n.name), present, serving)
+    """Offer every idle slice. Equal input gives equal output, whatever the order of nodes and demands.
+
+    `part`: there are other nodes, so a job that needs several gathers here what there is.
+    """
+    market = _Market(sorted(nodes, key=lambda n: n.name), present, serving, part)
     waiting: list[Demand] = []
     gathering = False
     for demand in sorted(demands, key=lambda d: (-d.priority, d.job_id)):
@@ -103,6 +111,7 @@ class _Market:
     nodes: Sequence[OfferNode]
     present: Mapping[str, str]
     serving: Serving
+    part: bool
     stock: dict[str, dict[str, dict[int, list[Slice]]]] = field(default_factory=dict)  # profile, offer, node -> slices
     claimed: dict[str, str] = field(default_factory=dict)
     cpus_left: list[int] = field(default_factory=list)
@@ -141,7 +150,7 @@ class _Market:
             for nth in self._place(demand)
             if have.get(nth, 0) + sum(piece.profile in profiles for piece, _ in self.nodes[nth].busy) >= demand.count
         ]
-        if len(able) < demand.nodes:
+        if len(able) < (1 if self.part else demand.nodes):
             self.unattainable.add(demand.key)
             return False
         for _, nth in sorted(able)[: demand.nodes]:
@@ -235,8 +244,9 @@ class _Market:
         named: list[int] = []
         good: list[int] = []
         rest: list[int] = []
-        for nth, have in self._have(demand.gres_class).items():
-            if have < demand.count or nth not in place or self.nodes[nth].cpus < cpus:
+        have = self._have(demand.gres_class)
+        for nth in self._offering_first(demand.gres_class, have):
+            if have[nth] < demand.count or nth not in place or self.nodes[nth].cpus < cpus:
                 continue
             if self.nodes[nth].name in required:
                 named.append(nth)
@@ -247,6 +257,14 @@ class _Market:
         if len(named) < min(len(required), demand.nodes):
             return []
         return [*named, *good, *rest][: demand.nodes]
+
+    def _offering_first(self, gres_class: str, have: Mapping[int, int]) -> Iterator[int]:
+        """Nodes that offer such slices already come first: what was claimed in one pass is claimed in the next."""
+        offering: set[int] = set()
+        for profile in self.serving.profiles.get(gres_class, ()):
+            offering.update(self.stock.get(profile, {}).get(gres_class, ()))
+        yield from sorted(offering)
+        yield from (nth for nth in have if nth not in offering)
 
     def _supply(self, gres_class: str) -> Iterator[tuple[str, str, int]]:
         """(profile, offer, node) of what would serve: smallest first, what is offered so already before the rest."""

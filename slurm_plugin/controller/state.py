@@ -1,7 +1,7 @@
 """PURE: what the controller knows when it decides, and what it decided."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from slurm_plugin.choice import Slice, slices_of
@@ -68,6 +68,14 @@ class NodeState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some nodes are decided alone, between two decisions about the pool."""
+
+    freed: frozenset[str]  # slices that are idle since the last one; no other offer changes but those withheld
+    waiting: frozenset[int]  # jobs that did not find what they need in the last one; the others have it elsewhere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """Everything the decision depends on. Slurm was read after the agents' views were taken, never before.
 
@@ -83,6 +91,7 @@ class State:
     assigned: Mapping[str, int] = field(default_factory=dict)  # GPU -> which share of its group
     held_gpus: frozenset[str] = frozenset()  # a step is under way there, or failed not long ago
     now: float = 0.0  # Unix seconds
+    part: Part | None = None  # None: `nodes` is the whole pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,3 +130,13 @@ class Decision:
     plan: tuple[GpuPlan, ...]
     assigned: Mapping[str, int]
     problems: Mapping[str, tuple[str, ...]]  # node -> lines; "" for the pool's own
+    waiting: frozenset[int] = frozenset()  # jobs that did not find what they need
+
+    def but(self, names: Collection[str], present: "Decision") -> "Decision":
+        """The same, without anything for these nodes, which stay as they are `present`."""
+        return replace(
+            self,
+            gres={name: gres for name, gres in self.gres.items() if name not in names},
+            steps={name: steps for name, steps in self.steps.items() if name not in names},
+            offers={**self.offers, **{name: present.offers[name] for name in names if name in present.offers}},
+        )

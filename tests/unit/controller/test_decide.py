@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_plugin.controller.decide import decide, takes_jobs
+from slurm_plugin.controller.decide import decide
+from slurm_plugin.controller.demand import takes_jobs
 from slurm_plugin.controller.state import WITHHELD, Agent, Decision, NodeState, State
 from slurm_plugin.model import MigMode
 from slurm_plugin.ports import GresItem, QueuedJob

@@ -3,10 +3,7 @@
 import stat
 from pathlib import Path
 
-import pytest
-
-from slurm_plugin.controller import keep
-from slurm_plugin.controller.keep import Keep, write_atomic
+from slurm_plugin.controller.keep import Keep
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 
 
@@ -23,19 +20,3 @@ async def test_unreadable_inventory_is_as_if_there_were_none(tmp_path: Path) -> 
     (tmp_path / "nodes/n1.pb").write_bytes(b"\xff\xff\xff")
     assert one.load(("n1",)) == {}
     assert one.present_catalogue() == ""
-
-
-def test_crash_before_the_rename_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "catalogue"
-    write_atomic(path, b"old", 0o644)
-
-    def crash(_: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(keep.os, "fsync", crash)
-    with pytest.raises(OSError, match="Input/output error"):
-        write_atomic(path, b"new", 0o644)
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]

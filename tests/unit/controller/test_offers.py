@@ -112,6 +112,22 @@ def test_job_that_nothing_can_make_room_for_withholds_nothing() -> None:
     assert [demand.job_id for demand in result.waiting] == [1]
 
 
+def test_two_node_job_keeps_what_it_claimed() -> None:
+    nodes = [place("n0", "1g.10gb", "2g.20gb"), place("n1", "2g.20gb"), place("n2", "2g.20gb")]
+    claims = [wish(1, "m10", nodes=2)]
+    first = assign(nodes, claims, {}, SERVING)
+    assert offered(first) == {"m10": 2, "2g.20gb": 2}
+    assert assign(nodes, claims, first.classes, SERVING).classes == first.classes
+
+
+def test_in_a_part_of_the_pool_a_job_gathers_what_there_is() -> None:
+    """The node it needs beside this one is not looked at; nobody of lower priority gets what is freed here."""
+    node = place("n1", "3g.40gb")
+    waits = [wish(1, "3g.40gb", nodes=2, priority=9), wish(2, "m40", priority=1)]
+    assert offered(assign([node], waits, {}, SERVING, part=True)) == {WITHHELD: 1}
+    assert offered(assign([node], waits, {}, SERVING)) == {"m40": 1}
+
+
 def test_only_the_first_such_job_gathers() -> None:
     nodes = [place("n1", "2g.20gb", busy=(("2g.20gb", "m20"),)), place("n2", "3g.40gb", busy=(("3g.40gb", "m40"),))]
     waits = [wish(1, "2g.20gb", 2, priority=9), wish(2, "3g.40gb", 2, priority=8), wish(3, "m40", priority=1)]

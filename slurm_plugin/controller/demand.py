@@ -1,0 +1,64 @@
+"""PURE: what Slurm's queue and its nodes' states mean to the pool."""
+
+import re
+
+from slurm_plugin.controller.offers import Demand
+from slurm_plugin.controller.state import State
+from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
+
+_RUNS = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED"})
+_CLOSED = re.compile(
+    r"DOWN|DRAIN(ED|ING)?|FAIL(ING)?|FUTURE|UNKNOWN|INVAL(ID_REG)?|NOT_RESPONDING|NO_RESPOND|POWER(ED|ING)?_DOWN|"
+    r"REBOOT_ISSUED|.*\*"
+)
+_FLAGS = "~#!%$@^-"  # marks behind a state that do not close a node by themselves
+
+
+def demands(state: State) -> list[Demand]:
+    """The pending jobs that more slices would start; for a part of the pool, those that did not find them elsewhere."""
+    names = state.config.gres
+    partitions = set(state.config.partitions)
+    found = []
+    for job in state.jobs:
+        if job.eligible and not job.on_nodes and (state.part is None or job.job_id in state.part.waiting):
+            for item in job.gres:
+                if item.name == names.name and item.type in state.serving.profiles and item.count:
+                    found.append(_demand(job, item, partitions))
+    return found
+
+
+def _demand(job: QueuedJob, item: GresItem, partitions: set[str]) -> Demand:
+    return Demand(
+        job_id=job.job_id,
+        priority=job.priority,
+        gres_class=item.type,
+        count=item.count,
+        nodes=max(1, job.nodes),
+        tasks=max(1, job.tasks),
+        partitions=tuple(name for name in job.partitions if name in partitions),
+        wanted_nodes=job.wanted_nodes,
+        cpus=job.cpus,
+    )
+
+
+def takes_jobs(node: SlurmNode) -> bool:
+    """Would Slurm start a job there at all? "IDLE+DRAIN", "DOWN*" and the like would not."""
+    return not any(_CLOSED.fullmatch(token.rstrip(_FLAGS)) for token in node.state.split("+"))
+
+
+def unbound(state: State) -> dict[str, list[QueuedJob]]:
+    """The running jobs of each node that have no grant of this run there."""
+    found: dict[str, list[QueuedJob]] = {}
+    for job in state.jobs:
+        if job.state not in _RUNS:
+            continue
+        for name in job.on_nodes:
+            node = state.nodes.get(name)
+            if node is not None and (job.job_id, job.started_at) not in node.view.bound:
+                found.setdefault(name, []).append(job)
+    return found
+
+
+def over(state: State) -> frozenset[tuple[int, int]]:
+    """The runs whose epilogs are under way."""
+    return frozenset((job.job_id, job.started_at) for job in state.jobs if job.state == "COMPLETING")
