@@ -101,7 +101,7 @@ class Changes:
         """
         async with self._lock(step.gpu):
             gpu, record = self._book.gpu(step.gpu), self._journal.get(step.gpu)
-            if why := self._book.refusal(step) or (gpu.fault if gpu else ""):
+            if why := (gpu.fault if gpu else "") or self._book.refusal(step):
                 raise GpuBusy(why, hint="the next inventory shows what is there")
             if gpu is None or record is None:
                 raise NvmlError(f"GPU {step.gpu} is not the pool's", hint="nothing was changed")

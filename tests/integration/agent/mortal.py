@@ -92,7 +92,7 @@ class Life:
                 if name == STEP and arm:
                     simgpu.inject(self.state, call=arm[0], crash=arm[1])
                 await do()
-                while self.agent.book.unseen:  # a freed slice is looked at before it is given out again
+                while self.agent.book.unseen:  # noqa: ASYNC110 - looked at before it is given out again
                     await asyncio.sleep(0.001)
                 with self.done.open("a") as file:
                     file.write(f"{name}\n")
@@ -156,7 +156,7 @@ def tell(place: str, folder: Path, status: int, *, reboot: bool = False) -> None
     facts = {"place": place, "status": status, "again": again, "done": done, "reboot": reboot}
     for name in ("found", "ended"):
         facts[name] = json.loads((folder / name).read_text()) if (folder / name).exists() else None
-    print(json.dumps(facts), flush=True)  # noqa: T201
+    print(json.dumps(facts), flush=True)
 
 
 def main(base: Path) -> None:

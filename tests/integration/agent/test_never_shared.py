@@ -13,14 +13,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from slurm_plugin.agent import layout
+from slurm_plugin.agent.journal import Journal
 from slurm_plugin.agent.runs import Outcome, Site
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import NvmlError
-from slurm_plugin.model import Gpu, Instance, RunKey, Step
+from slurm_plugin.model import Gpu, Instance, RunKey
 from tests.integration.agent.bench import Bench, Owners
 from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu, run, terms
 
 JOBS = st.integers(1, 5)
+SHAPES = st.lists(
+    st.sampled_from([("1g.10gb", 0), ("1g.10gb", 1), ("1g.20gb", 0), ("3g.40gb", 4), ("2g.20gb", 2)]), max_size=3
+)
 CLASSES = st.sampled_from(["1g.10gb", "m20", "m40", "3g.40gb", ""])
 
 
@@ -133,16 +138,26 @@ class Node(RuleBasedStateMachine):
         self.do(self.bench.runs.reconcile())
         assert job_id not in self.bench.held()
 
-    @rule(
-        name=st.sampled_from("AB"),
-        profile=st.sampled_from([("1g.10gb", 0), ("1g.10gb", 1), ("1g.20gb", 0), ("3g.40gb", 4), ("2g.20gb", 2)]),
-    )
-    def destroy(self, name: str, profile: tuple[str, int]) -> None:
+    @rule(name=st.sampled_from("AB"), gone=SHAPES, made=SHAPES, dies_at=st.integers(0, 8))
+    def recut(self, name: str, gone: list[tuple[str, int]], made: list[tuple[str, int]], dies_at: int) -> None:
+        """What a controller asks for that is no better than chance. It is done, refused, or gone on with later."""
         before = {slice_ for slices in self.bench.held().values() for slice_ in slices}
-        with suppress(NvmlError):
-            self.loop.run_until_complete(self.bench.slices.make(Step(gpu=name, destroy=(profile,))))
-        there = {one.uuid for each in self.bench.gpus.inventory() for one in each.instances}
-        assert before <= there
+        there = self.bench.gpus.now[name]
+        step = layout.rest(there, self.record(there, gone, made), ())
+        self.fuse.left = dies_at
+
+        async def make() -> None:
+            with suppress(NvmlError):
+                await self.bench.slices.make(step)
+
+        self.do(make())
+        self.fuse.left = 0
+        after = self.bench.gpus.inventory()
+        assert before <= {one.uuid for each in after for one in each.instances}
+
+    def record(self, there: Gpu, gone: list[tuple[str, int]], made: list[tuple[str, int]]) -> layout.Record:
+        had = frozenset(layout.shape(one) for one in there.instances)
+        return layout.Record(gpu=there.uuid, had=had, wanted=had - set(gone) | set(made))
 
     @rule(gres_class=CLASSES)
     def offer(self, gres_class: str) -> None:
@@ -154,6 +169,21 @@ class Node(RuleBasedStateMachine):
     def no_slice_is_shared(self) -> None:
         held = [slice_ for slices in self.bench.held().values() for slice_ in slices]
         assert len(held) == len(set(held))
+
+    @invariant()
+    def every_layout_is_the_one_in_the_journal(self) -> None:
+        journal = Journal(self.bench.folder / "gpus")
+        journal.open()
+        assert set(journal) == {"A", "B"}
+        assert all(
+            layout.is_reached(each, record)
+            for each in self.bench.gpus.inventory()
+            if (record := journal.get(each.uuid))
+        )
+
+    @invariant()
+    def nothing_is_foreign_or_out_of_use(self) -> None:
+        assert not any(each.fault or one.foreign for each in self.bench.book.gpus for one in each.instances)
 
     @invariant()
     def every_started_run_has_what_it_was_given(self) -> None:
