@@ -400,6 +400,11 @@ _NODES = {
         "the total must be the one of slurm.conf for ever: a registration with another drains the node",
         "{line}",
     ),
+    "conf-total": Fault(
+        "{file} gives node {node} {has} {name}, not {total}",
+        "Slurm takes that up at a restart or reconfigure, and the next registration drains the node",
+        "{line}",
+    ),
     "gres-file": Fault(
         "gres.conf gives {name} device files: {text}",
         "one such line, for any node, makes the counts of every node fixed until slurmctld restarts",

@@ -199,6 +199,7 @@ def _counts(node: NodeView, names: GresNames) -> Iterator[Finding]:
         yield found("unpublished", node=node.name)
         return
     idle: Counter[str] = Counter(p.offered_as for gpu in node.gpus for p in gpu.slices if p.state is SliceState.IDLE)
+    # Jobs that are ending hold slices that Slurm counts as free already; jobs that start have yet to take theirs.
     ending = sum(len(grant.slices) for grant in node.grants) - sum(n for name, n in used.items() if name != names.pad)
     for name in sorted(classes | set(idle) | {name for name in used if name not in ("", names.pad)}):
         free = published.get(name, 0) - used.get(name, 0)
@@ -207,7 +208,7 @@ def _counts(node: NodeView, names: GresNames) -> Iterator[Finding]:
             yield found("below-used", node=node.name, **facts)
         elif free > idle[name] + max(0, ending):
             yield found("over-published", node=node.name, **facts)
-        elif free < idle[name] and node.agent_connected:
+        elif free < idle[name] + min(0, ending) and node.agent_connected:
             yield found("under-published", node=node.name, **facts)
 
 

@@ -19,8 +19,9 @@ from slurm_plugin.findings import FAULTS, Finding, found, lasting
 from slurm_plugin.link.munge import Munge
 from slurm_plugin.pool import GresNames, Mode, NodeGroup, PoolConfig
 from slurm_plugin.ports import QueuedJob
-from slurm_plugin.slurm.checks import Live, check
+from slurm_plugin.slurm.checks import check
 from slurm_plugin.slurm.commands import SlurmCommands
+from slurm_plugin.slurm.facts import Live
 from slurm_plugin.slurm.live import read_live
 from slurm_plugin.slurm.process import Site
 from slurm_plugin.slurm.queue import Pool

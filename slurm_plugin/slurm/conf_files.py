@@ -1,10 +1,10 @@
 """Slurm's files as far as the pool must know them. Pure.
 
-Of gres.conf what has device files or a type, and where GPUs are detected; of slurm.conf its settings.
+Of gres.conf counts, what has device files or a type, and where GPUs are detected; of slurm.conf settings and nodes.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from slurm_plugin.slurm.hostlist import expand
@@ -19,6 +19,7 @@ class GresLine:
     name: str
     type: str
     hosts: tuple[str, ...]  # empty: every node that reads the file
+    count: str  # as it stands there, such as 1000 or 1K; empty when it is not given
     has_file: bool
     detects_nvml: bool
 
@@ -37,6 +38,7 @@ def parse(text: str) -> Iterator[GresLine]:
             name=pairs.get("name", ""),
             type=pairs.get("type", ""),
             hosts=expand(pairs.get("nodename", "")),
+            count=pairs.get("count", ""),
             has_file=bool(_FILE_KEYS & pairs.keys()),
             detects_nvml="nvml" in pairs.get("autodetect", "").lower(),
         )
@@ -51,6 +53,28 @@ def settings(text: str) -> dict[str, str]:
                 break  # the rest of the line belongs to it
             found[key.lower()] = value
     return found
+
+
+def node_gres(text: str) -> dict[str, str]:
+    """What each node's line of a slurm.conf has as its Gres, or the line of NodeName=DEFAULT before it.
+
+    Raises ConfigError for a NodeName that is no host list.
+    """
+    found: dict[str, str] = {}
+    default = ""
+    for line in _lines(text):
+        pairs = {key.lower(): value for key, value in _PAIR.findall(line)}
+        name = pairs.get("nodename", "")
+        if name.upper() == "DEFAULT":
+            default = pairs.get("gres", default)
+        elif name:
+            found |= dict.fromkeys(expand(name), pairs.get("gres", default))
+    return found
+
+
+def values(settings: Mapping[str, str], name: str) -> list[str]:
+    """The parts of a setting that is a list."""
+    return [value for value in settings.get(name, "").replace(" ", "").split(",") if value]
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from slurm_plugin.slurm.checks import File, Live
 from slurm_plugin.slurm.commands import SlurmCommands
+from slurm_plugin.slurm.facts import File, Live
 
 # All that runs beside jobs; the pool's own are among the first three.
 HOOKS = (

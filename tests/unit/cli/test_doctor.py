@@ -62,6 +62,13 @@ def test_a_slice_of_a_job_that_is_ending_may_be_published_already() -> None:
     assert found(pool) == {}
 
 
+def test_a_slice_that_a_starting_job_has_yet_to_take_is_not_unused() -> None:
+    """GresUsed rises when the job starts, and the grant is made by its prolog."""
+    pool = status()
+    node(pool).slurm_gres_used = "vgpu:m40:1,vgpu:m10:1"
+    assert found(pool) == {}
+
+
 def test_jobs_counted_untyped_after_a_restart_of_slurmctld_are_no_fault() -> None:
     pool = status()
     node(pool).slurm_gres = "vgpu:1,vgpu:m10:1,vgpu:pad:998,vgpu_mem:8"

@@ -12,7 +12,8 @@ from slurm_plugin.findings import FAULTS, Finding
 from slurm_plugin.pool import GresNames
 from slurm_plugin.ports import GresItem, QueuedJob
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
-from slurm_plugin.slurm.checks import File, Live, check
+from slurm_plugin.slurm.checks import check
+from slurm_plugin.slurm.facts import File, Live
 from slurm_plugin.slurm.site import SlurmSide
 from tests.unit.cli import test_examine
 from tests.unit.cli.pools import instance, status
@@ -253,6 +254,7 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "no-node": set_live(nodes=sites.NODES[:2]),
     "total-k": whole_number_of_k,
     "gres-total": nodes_as("gpu:h100:8,vgpu:1000,vgpu_mem:32"),
+    "conf-total": gres_conf("NodeName=n2 Name=vgpu Count=1K"),
     "gres-file": gres_conf("Name=vgpu File=/dev/nvidia[0-3]"),
     "gres-type": gres_conf("Name=vgpu Type=1g.10gb Count=7"),
     "autodetect": gres_conf("AutoDetect=nvml"),

@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 
 from slurm_plugin.findings import Finding
-from slurm_plugin.slurm.checks import Live, check
+from slurm_plugin.slurm.checks import check
+from slurm_plugin.slurm.facts import Live
 from slurm_plugin.slurm.site import SlurmSide
 from tests.unit.slurm.sites import CONFIG, GOOD, NODES, PARTITIONS, SIDE, node
 

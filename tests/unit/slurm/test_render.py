@@ -6,7 +6,8 @@ import pytest
 
 from slurm_plugin.pool import NodeGroup, PoolConfig
 from slurm_plugin.slurm import chain, conf_files, render
-from slurm_plugin.slurm.checks import Live, check
+from slurm_plugin.slurm.checks import check
+from slurm_plugin.slurm.facts import Live
 from slurm_plugin.slurm.site import NodeLine, side_of
 from tests.unit.slurm.sites import PARTITIONS, SIDE, node
 

@@ -1,0 +1,102 @@
+"""What in the files of Slurm and of the pool on this host is not as the pool needs it. Pure."""
+
+from collections.abc import Iterator
+
+from slurm_plugin.errors import SlurmError
+from slurm_plugin.findings import Finding, found
+from slurm_plugin.slurm import conf_files, render
+from slurm_plugin.slurm.conf_files import values
+from slurm_plugin.slurm.facts import Live
+from slurm_plugin.slurm.gres import parse_gres
+from slurm_plugin.slurm.site import NodeLine, SlurmSide
+
+STAMP_S = 5  # a file that is installed gets its time stamp, owner and mode one after the other
+_WRITABLE_BY_OTHERS = 0o022
+
+
+def totals(side: SlurmSide, live: Live) -> Iterator[Finding]:
+    """slurm.conf and gres.conf must both have the pool's totals, whatever Slurm has at the moment."""
+    conf = live.client_conf
+    in_conf = conf_files.node_gres(conf.text) if conf and conf.path == live.config.get("SLURM_CONF") else {}
+    in_gres_conf = [entry for entry in conf_files.parse(live.gres_conf) if entry.count and not entry.type]
+    for line in side.nodes:
+        for host in line.hosts:
+            wanted = _counts(side.node_gres(NodeLine(hosts=(host,), gpus=line.gpus)))
+            if side.gres.memory in wanted and not line.gpus:  # how many there are is not known yet
+                del wanted[side.gres.memory]
+            has = _counts(in_conf[host]) if host in in_conf else wanted
+            told = {
+                entry.name: _counts(f"{entry.name}:{entry.count}").get(entry.name, 0)
+                for entry in in_gres_conf
+                if not entry.hosts or host in entry.hosts
+            }
+            for name, total in wanted.items():
+                fresh = render.node_line(side, NodeLine(hosts=(host,), gpus=line.gpus, other_gres="..."))
+                facts = {"node": host, "name": name, "total": total}
+                if has.get(name, 0) != total:
+                    yield found("conf-total", file="slurm.conf", has=has.get(name, 0), line=fresh, **facts)
+                if told.get(name, total) != total:
+                    fresh = f"NodeName={host} Name={name} Count={total}"
+                    yield found("conf-total", file="gres.conf", has=told[name], line=fresh, **facts)
+
+
+def _counts(text: str) -> dict[str, int]:
+    """Untyped counts by name. What can't be read says nothing: Slurm itself refuses it."""
+    try:
+        return {item.name: item.count for item in parse_gres(text) if not item.type}
+    except SlurmError:
+        return {}
+
+
+def gres_conf(side: SlurmSide, live: Live) -> Iterator[Finding]:
+    """What in gres.conf ends live changes of counts."""
+    hosts = {host for line in side.nodes for host in line.hosts}
+    own = render.gres_types(side)
+    for entry in conf_files.parse(live.gres_conf):
+        facts = {"name": entry.name, "text": entry.text, "line": render.gres_conf(side).rstrip()}
+        if entry.name in own and entry.has_file:
+            yield found("gres-file", **facts)
+        if entry.name in own and entry.type:
+            yield found("gres-type", **facts)
+        if (
+            entry.detects_nvml
+            and "gpu" in values(live.config, "GresTypes")
+            and (not entry.hosts or hosts & set(entry.hosts))
+        ):
+            yield found("autodetect", text=entry.text, hosts=side.hosts)
+
+
+def client(side: SlurmSide, live: Live) -> Iterator[Finding]:
+    """What this host's own sbatch and srun read."""
+    conf = live.client_conf
+    if conf is None:
+        return
+    settings = conf_files.settings(conf.text)
+    has = values(settings, "grestypes")
+    if lacks := [name for name in render.gres_types(side) if name not in has]:
+        yield found("client-gres-types", path=conf.path, lacks=", ".join(lacks), values=",".join([*has, *lacks]))
+    if "lua" in settings.get("clifilterplugins", "") and live.cli_filter is None:
+        yield found("no-cli-filter", path=f"{conf.folder}/cli_filter.lua", folder=conf.folder)
+
+
+def lua(side: SlurmSide, live: Live) -> Iterator[Finding]:
+    """Does slurmctld run our job_submit, and the one that lies there?"""
+    folder = live.job_submit.folder if live.job_submit else side.paths.lua
+    unasked = live.answer is None or any(one.code == "client-gres-types" for one in client(side, live))
+    if live.answer is not None and not unasked and f"{side.gres.name}: no slice class" not in live.answer:
+        ours = f"{side.gres.name}: slices can't be given out now" in live.answer
+        yield found("lua-broken" if ours else "lua-not-run", answer=live.answer, folder=folder)
+    if live.module and live.own_module and live.module.text != live.own_module:
+        yield found("lua-differs", path=live.module.path, folder=folder)
+    booted = live.config.get("BOOT_TIME", "")
+    if live.job_submit and booted.isdecimal():
+        for file in filter(None, (live.job_submit, live.module)):
+            if file.changed_at > max(int(booted), live.job_submit.written_at) + STAMP_S:
+                yield found("lua-unread", path=file.path, folder=folder)
+
+
+def hook_confs(_: SlurmSide, live: Live) -> Iterator[Finding]:
+    for file in live.hook_confs:
+        if file.uid != 0 or file.mode & _WRITABLE_BY_OTHERS:
+            what = f"it belongs to uid {file.uid} and has mode {file.mode:04o}"
+            yield found("hook-conf", path=file.path, what=what, line=f"chown root: {file.path}; chmod 644 {file.path}")
