@@ -44,9 +44,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareSlurm]:
 @pytest.fixture(autouse=True)
 def clean(slurm: BareSlurm) -> Iterator[None]:
     yield
-    for user in ("root", "nobody"):
-        slurm.run("scancel", f"--user={user}")
-    wait(lambda: not slurm.run("squeue", "-h").stdout.strip(), "an empty queue")
+    slurm.cancel_all()
+    wait(lambda: not slurm.jobs(), "an empty queue")
 
 
 def submit(slurm: BareSlurm, *options: str, env: Mapping[str, str] | None = None, user: int | None = None) -> str:
@@ -176,15 +175,30 @@ def test_other_jobs_are_not_touched(slurm: BareSlurm) -> None:
 
 @pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "user"])
 def test_modify_speaks_the_same_grammar(slurm: BareSlurm, user: int | None) -> None:
-    job_id = submit(slurm, "-H", "--gres=vgpu:1", "--chdir=/", user=user)
-    done = update(slurm, job_id, "gres=vgpu:20gb:2", user)
+    job_id = submit(slurm, "-H", "--gres=vgpu:20gb", "--chdir=/", user=user)
+    done = update(slurm, job_id, "gres=vgpu:17gb:2", user)
     assert done.returncode == 0, done.stderr
     assert gres(slurm, job_id) == "vgpu:m20:2,vgpu_mem:4"
-    assert "AdminComment=asked vgpu:1 " in slurm.run("scontrol", "show", "job", "-o", job_id).stdout
+    assert "AdminComment=asked vgpu:20gb " in slurm.run("scontrol", "show", "job", "-o", job_id).stdout
     bad = update(slurm, job_id, "gres=vgpu:2g.10gb", user)
     assert bad.returncode != 0
     assert ("did you mean 2g.20gb?" in bad.stderr) == (slurm.version() >= MODIFY_SPEAKS)
     assert gres(slurm, job_id) == "vgpu:m20:2,vgpu_mem:4"
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_never_needs_the_classes_it_had(slurm: BareSlurm, nodes: int) -> None:
+    """Slurm up to 23.02 merges an update's GRES into the job's: there the class stays, elsewhere it is replaced."""
+    job_id = submit(slurm, "-H", f"-N{nodes}", "--gres=vgpu:1")
+    changed = [update(slurm, job_id, f"gres={text}").returncode == 0 for text in ("vgpu:1/4", "", "vgpu:20gb")]
+    assert changed == [slurm.version() >= NEW] * 3
+    last = "1g.10gb" if slurm.version() < NEW else "m20"
+    if slurm.version() < NEW:
+        assert update(slurm, job_id, "gres=vgpu:2").returncode == 0, "the count may change"
+    slurm.run("scontrol", "release", job_id)
+    wait(lambda: slurm.job(job_id)["JobState"] == "RUNNING", "a start")
+    kept = [one for one in slurm.job(job_id)["JOB_GRES"].split(",") if one.startswith("vgpu:")]
+    assert kept == [f"vgpu:{last}:{2 * nodes if last == '1g.10gb' else nodes}"]
 
 
 def test_modify_keeps_a_users_job_in_the_pool(slurm: BareSlurm) -> None:

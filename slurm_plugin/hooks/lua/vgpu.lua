@@ -1002,9 +1002,21 @@ local function kept(rec)
    return string.format("%s%s:%d", M.gres, class, request.count)
 end
 
+-- Up to 23.02 an update adds its GRES to the job's, and no text takes one away: with another class the job would need
+-- slices of both, and with none still hold one of the old. `gres:` tells such a Slurm. nil: this update does no such thing.
+local function stays_behind(rec, class)
+   local text = text_of(rec, "tres_per_node")
+   if text:sub(1, 5) ~= "gres:" then return nil end
+   local has = M.parse(text)
+   if not has or has.refusal or has.name == class then return nil end
+   return refuse("this release of Slurm can't take %s from a job; cancel it and submit it again", shown(has.words))
+end
+
 local function modify(desc, rec, _, uid)
    local new = mentions(desc) and asks(desc)
    local removed = not new and text_of(desc, "tres_per_node") ~= ""
+   local left = removed and stays_behind(rec, nil)
+   if left then return say_no(left.refusal) end
    local own = (new or removed) and "" or kept(rec)
    if not new and own == "" then return 0 end
    local moved = text_of(desc, "partition")
@@ -1019,7 +1031,8 @@ local function modify(desc, rec, _, uid)
    if job.partition == "" then job.partition = nil end
    local decision = M.decide(job, cat)
    if not decision then return 0 end
-   if decision.refusal then return say_no(decision.refusal) end
+   local refusal = decision.refusal and decision or new and stays_behind(rec, decision.class)
+   if refusal then return say_no(refusal.refusal) end
    if new then
       write(desc, decision, desc)
       for _, note in ipairs(decision.notes) do

@@ -68,7 +68,7 @@ def changes(lua: Lua, given: dict[str, Any], desc: Any) -> dict[str, Any]:
 
 
 RECORD = {
-    "tres_per_node": "gres:vgpu:m20:1,gres:vgpu_mem:2",
+    "tres_per_node": "gres/vgpu:m20:1,gres/vgpu_mem:2",
     "partition": "gpu,vgpu-wait",
     "min_nodes": 1,
     "max_nodes": 0,
@@ -316,6 +316,24 @@ def test_modify_leaves_the_rest_alone(lua: Lua) -> None:
     assert modify(lua, RECORD, priority=0) == (0, {})
     assert modify(lua, RECORD, tres_per_node="gres:") == (0, {}), "a user may give his slices up"
     assert modify(lua, {**RECORD, "tres_per_node": "gres:vgpu:m20:1,gres:vgpu_mem:9"}, min_nodes=2) == (0, {})
+
+
+OLD_RECORD = {**RECORD, "tres_per_node": "gres:vgpu:m20:1,gres:vgpu_mem:2"}
+
+
+@pytest.mark.parametrize("text", ["gres:vgpu:1/4", "gres:vgpu:20", "gres:", "gres:gpu:1"])
+@pytest.mark.parametrize("uid", [USER, 0])
+def test_a_slurm_that_takes_no_gres_from_a_job_keeps_the_class(lua: Lua, text: str, uid: int) -> None:
+    assert modify(lua, OLD_RECORD, uid=uid, tres_per_node=text) == (REFUSED, {})
+    told = "vgpu: this release of Slurm can't take vgpu:m20:1 from a job; cancel it and submit it again"
+    assert lua.told()[-1] == told
+    assert modify(lua, RECORD, uid=uid, tres_per_node=text)[0] == 0
+
+
+def test_such_a_slurm_changes_the_count_and_a_plain_job(lua: Lua) -> None:
+    assert modify(lua, OLD_RECORD, tres_per_node="gres:vgpu:20gb:2") == (0, {"gres": "vgpu:m20:2,vgpu_mem:4"})
+    plain = {**OLD_RECORD, "tres_per_node": "gres:gpu:1"}
+    assert modify(lua, plain, tres_per_node="gres:gpu:1,gres:vgpu:1/4")[0] == 0
 
 
 @pytest.mark.parametrize("uid", [0, 64030])
