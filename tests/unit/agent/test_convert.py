@@ -1,6 +1,6 @@
 from slurm_plugin.agent.convert import gpu_to_wire, grant_to_wire, step_from_wire, terms_from_wire
 from slurm_plugin.agent.terms import Offer, Terms
-from slurm_plugin.model import Step
+from slurm_plugin.model import Gpu, MigMode, Step
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 from tests.unit.agent.world import gpu, grant, instance
 
@@ -36,3 +36,9 @@ def test_terms_and_steps_are_read_as_they_were_said() -> None:
     )
     shapes = [pool_pb2.SliceShape(profile="1g.20gb", start=2)]
     assert step_from_wire(pool_pb2.Step(id=1, gpu="A", destroy=shapes)) == Step(gpu="A", destroy=(("1g.20gb", 2),))
+
+
+def test_a_gpu_that_could_never_be_read_is_told_with_its_fault() -> None:
+    lost = Gpu(uuid="", index=1, minor=-1, name="", mig=MigMode.UNSUPPORTED, memory_mib=0, fault="GPU is lost")
+    wire = gpu_to_wire(lost)
+    assert (wire.index, wire.minor, wire.fault) == (1, -1, "GPU is lost")

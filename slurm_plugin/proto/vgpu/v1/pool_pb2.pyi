@@ -192,6 +192,7 @@ class Gpu(_message.Message):
     uuid: _builtins.str
     index: _builtins.int
     minor: _builtins.int
+    """-1: it could never be read"""
     name: _builtins.str
     mig: _builtins.str
     """slurm_plugin.model.MigMode"""
