@@ -317,7 +317,8 @@ _SETTINGS = {
     ),
     "cli-filter-plugins": Fault(
         "CliFilterPlugins lacks {lacks}",
-        "without it srun refuses `vgpu:20gb` inside a job, and before 23.11 outside of one too",
+        "srun refuses `vgpu:20gb` inside a job, before 23.11 outside of one too. First cli_filter.lua must lie on "
+        "every host: where it does not, sbatch, srun and salloc fail",
         "CliFilterPlugins={values}",
     ),
     "accounting-storage-tres": Fault(

@@ -93,11 +93,18 @@ local rc = vgpu.modify(job_desc, job_rec, part_list, modify_uid); if rc ~= slurm
 
 
 def cli_filter_lua(side: SlurmSide) -> str:
-    """For a site that has a cli_filter.lua."""
+    """The optional part, in the order that breaks nothing; and the lines for a site that has a cli_filter.lua."""
     lua = side.paths.lua
     return f"""\
--- vgpu.lua lies beside your cli_filter.lua, on every login node; the catalogue is on a shared folder or copied there.
--- Once at the top:
+-- Optional: with it srun takes every form of a request, inside a job too. Once slurm.conf names it, sbatch, srun and
+-- salloc fail on every host that lacks the file, so keep this order:
+-- 1. On every host that reads this slurm.conf: vgpu.lua and cli_filter.lua in {lua}, and the catalogue at
+--    {side.catalogue}, readable by all (a shared folder, or a copy made every minute; without it only
+--    srun inside a job is told what to write).
+-- 2. Then, and not before, in slurm.conf, which the commands read each time they run:
+--        CliFilterPlugins=lua
+
+-- A site with a cli_filter.lua keeps it, puts vgpu.lua beside it, and adds, once at the top:
 local vgpu = dofile("{lua}/vgpu.lua"); vgpu.catalogue = "{side.catalogue}"
 
 -- First in slurm_cli_pre_submit(options, pack_offset):

@@ -24,7 +24,10 @@ def gres_types(side: SlurmSide) -> tuple[str, ...]:
 
 
 def settings(side: SlurmSide) -> dict[str, str]:
-    """The cluster-wide lines of slurm.conf, by name. A list holds only what must be among its values."""
+    """The cluster-wide lines of slurm.conf, by name. A list holds only what must be among its values.
+
+    CliFilterPlugins is comfort: `chain.cli_filter_lua` says what has to be there first.
+    """
     names = ",".join(gres_types(side))
     lines = {
         "GresTypes": names,
@@ -84,7 +87,7 @@ def slurm_conf(side: SlurmSide, live: Mapping[str, Mapping[str, str]] | None = N
     values = settings(side)
     blocks = [
         ("Add to the values you have, do not replace them.",
-         _pick(values, "GresTypes", "JobSubmitPlugins", "CliFilterPlugins")),
+         _pick(values, "GresTypes", "JobSubmitPlugins")),
         ("Slices are bound before anything of a job runs; a prolog that waits for one is not taken for a dead node.",
          _pick(values, "PrologFlags", "BatchStartTimeout")),
         ("Have you scripts of your own here already? `vgpu render chain` shows how both run.",
