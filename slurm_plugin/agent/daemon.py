@@ -34,6 +34,7 @@ from slurm_plugin.proto.vgpu.v1 import pool_pb2
 log = logging.getLogger(__name__)
 
 RECONCILE_S = 30.0  # between two looks at Slurm's list of jobs, while anybody has a slice
+READY_S = 60.0  # longest that slurmd waits for the GPUs after a boot: systemd would give the agent up after 90
 REFRESH_S = 60.0  # between two looks for changes that are not ours
 
 
@@ -119,9 +120,11 @@ class Agent:
     async def _meet_controller(self) -> None:
         """Not before the GPUs have been seen: a node without any would be taken for one that lost them.
 
-        Then their layouts are there again, as far as they can be, and slurmd may start.
+        Then their layouts are there again, as far as they can be, and slurmd may start. Bound: READY_S.
         """
+        soon = asyncio.get_running_loop().call_later(READY_S, tell_ready)
         await self.slices.repair()
+        soon.cancel()
         tell_ready()
         await self.session.run()
 

@@ -21,7 +21,7 @@ After=network-online.target munge.service
 Wants=network-online.target
 {order}
 [Service]
-Type=exec
+Type={type}
 ExecStart={venv}/bin/python -m {module} --config {config}
 Restart=always
 RestartSec=1
@@ -52,8 +52,9 @@ WantedBy=multi-user.target
 
 
 def agent_unit(side: SlurmSide) -> str:
-    """The agent is up before slurmd registers, so that no job meets a node without its slices."""
+    """slurmd starts, and registers, when the agent says that the slices are there: no job meets a node without them."""
     return _UNIT.format(
+        type="notify",
         what="vgpu agent: GPU slices of this node",
         order="Before=slurmd.service\n",
         venv=side.paths.venv,
@@ -65,6 +66,7 @@ def agent_unit(side: SlurmSide) -> str:
 
 def controller_unit(side: SlurmSide) -> str:
     return _UNIT.format(
+        type="exec",
         what="vgpu controller: which slice is offered as what",
         order="After=slurmctld.service\n",
         venv=side.paths.venv,

@@ -54,8 +54,8 @@ class Life:
             proc_root=folder / "node/proc",
             dev_root=folder / "node/dev",
         )
-        gpus = NvmlGpus(proc_root=config.proc_root, dev_root=config.dev_root)
-        self.agent = Agent(config, Adapters(slurm=self.slurm, gpus=gpus, dial=self.dial), at=at)
+        self.driver = NvmlGpus(proc_root=config.proc_root, dev_root=config.dev_root)
+        self.agent = Agent(config, Adapters(slurm=self.slurm, gpus=self.driver, dial=self.dial), at=at)
         self.story: dict[str, Callable[[], Any]] = {
             "agree": lambda: self.agent.runs.agree(terms(self.gpu)),
             "cut": lambda: self.step(create=[("1g.20gb", 0), ("3g.40gb", 4)]),

@@ -197,3 +197,16 @@ async def test_an_answer_never_overtakes_the_inventory_it_speaks_of(site: Site) 
         if kinds[-1] == "inventory":
             assert message.inventory.revision > stale.inventory.revision
     assert kinds[0] == "inventory"
+
+
+async def test_an_apply_has_the_agent_try_its_gpus_again(site: Site) -> None:
+    tried = asyncio.Event()
+
+    async def retry() -> None:
+        tried.set()
+
+    site.bench.slices.retry = retry  # type: ignore[method-assign]
+    await site.say(retry=pool_pb2.Retry())
+    await site.say(step=pool_pb2.Step(id=8, gpu="A", destroy=[EMPTY]))
+    assert (await site.controller.hear("result")).result.id == 8
+    assert tried.is_set()
