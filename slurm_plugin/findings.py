@@ -261,6 +261,11 @@ _FILES = {
     "lua-broken": Fault(
         "slurmctld says: {answer}", "every vgpu request is refused until job_submit works again", _LUA_AGAIN
     ),
+    "catalogue-unread": Fault(
+        "slurmctld says: {answer}",
+        "every vgpu request is refused: job_submit.lua names another file, or SlurmUser may not read it",
+        "grep -n catalogue {folder}/job_submit.lua   # must be the `catalogue:` of pool.yaml",
+    ),
     "lua-differs": Fault(
         "{path}: it is not the vgpu.lua of this version",
         "requests are read by the rules of another version, or by a file that somebody edited",

@@ -24,6 +24,7 @@ CLOCK_S = 10.0  # how far apart the clocks of node and controller may be
 TEXT_MAX = 1000  # characters of one line of a finding
 _HOLDS_NOTHING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 # What the controller reports of a node, and the checks that say the same and how to mend it.
+_NO_CATALOGUE = {"no-catalogue", "catalogue"}
 _SAID_BETTER = (
     (re.compile(r"its agent is away"), {"agent-away"}),
     (re.compile(r"Slurm has it "), {"drained", "drained-by-count", "down"}),
@@ -145,14 +146,18 @@ def _node_problems(node: NodeView) -> Iterator[Finding]:
 
 
 def without_doubles(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Leave out what the controller reports of a node and a check says better."""
+    """Leave out what follows from another finding, and what the controller reports of a node and a check says better."""
 
     def said_better(finding: Finding) -> bool:
+        if finding.code == "catalogue-unread":
+            return any(other.code in _NO_CATALOGUE for other in findings)
+        if finding.code != "node":
+            return False
         node, _, problem = finding.what.partition(": ")
         codes = {code for pattern, better in _SAID_BETTER if pattern.match(problem) for code in better}
         return any(other.code in codes and node in other.what for other in findings)
 
-    return tuple(finding for finding in findings if finding.code != "node" or not said_better(finding))
+    return tuple(finding for finding in findings if not said_better(finding))
 
 
 def _slurm_state(node: NodeView) -> Iterator[Finding]:

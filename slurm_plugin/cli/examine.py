@@ -54,8 +54,10 @@ def _look(pool: PoolConfig | None, target: Target) -> Report:
     if pool is not None:
         report = examine_slurm(pool, view)
         checked += report.checked
-        findings += report.findings
-        if pool.mode is Mode.MANAGE or pool.controller.catalogue.exists():
+        # A pool that is only observed has no catalogue, and gives nothing out.
+        none_yet = pool.mode is Mode.OBSERVE and not pool.controller.catalogue.exists()
+        findings += tuple(one for one in report.findings if not (none_yet and one.code == "catalogue-unread"))
+        if not none_yet:
             checked.append("catalogue")
             findings += _catalogue(pool.controller.catalogue, view)
     return Report(checked=tuple(checked), findings=without_doubles(findings))

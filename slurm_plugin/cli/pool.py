@@ -125,7 +125,7 @@ def apply(
     json: Json = False,
 ) -> None:
     """Make the controller re-read pool.yaml and drive the GPUs to it. Slices of running jobs are never touched."""
-    from slurm_plugin.cli.client import fetch_plan, request_apply
+    from slurm_plugin.cli.client import fetch_plan, fetch_pool, request_apply
     from slurm_plugin.cli.target import target_of
 
     target = target_of(context.obj)
@@ -133,6 +133,10 @@ def apply(
         _show_plan(fetch_plan(target, _policy_text(context.obj.config, optional=True)), json=json)
         return
     done = request_apply(target)
+    if fetch_pool(target).mode == "observe":
+        _show_plan(done, json=json)
+        say("hint: the pool is only observed: nothing of this is done until `mode: observe` leaves pool.yaml")
+        return
     deadline = time.monotonic() + wait
     while any(gpu.action == "change" for gpu in done.gpus) and time.monotonic() < deadline:
         time.sleep(APPLY_POLL_S)

@@ -24,7 +24,8 @@ def status_lines(pool: PoolView, names: Names, now: float) -> list[str]:
     """The whole pool: a line a GPU, the queue, and what is wrong."""
     lines = [
         f"pool {safe(pool.pool)}: {len(pool.nodes)} nodes, {_slice_total(pool)}; controller"
-        f" {safe(pool.controller_version)} up {age(now - pool.started_at)}, last pass {pool.last_pass_s * 1000:.0f} ms",
+        f" {safe(pool.controller_version)} up {age(now - pool.started_at)}, last pass {pool.last_pass_s * 1000:.0f} ms"
+        + (", only observes" if pool.mode == "observe" else ""),
         "",
         *table(("NODE", "SLURM", "GPU", "LAYOUT", "SLICES"), (row for node in pool.nodes for row in _gpu_rows(node))),
         "",

@@ -85,7 +85,8 @@ def lua(side: SlurmSide, live: Live) -> Iterator[Finding]:
     unasked = live.answer is None or any(one.code == "client-gres-types" for one in client(side, live))
     if live.answer is not None and not unasked and f"{side.gres.name}: no slice class" not in live.answer:
         ours = f"{side.gres.name}: slices can't be given out now" in live.answer
-        yield found("lua-broken" if ours else "lua-not-run", answer=live.answer, folder=folder)
+        code = "lua-not-run" if not ours else "catalogue-unread" if "catalogue" in live.answer else "lua-broken"
+        yield found(code, answer=live.answer, folder=folder)
     if live.module and live.own_module and live.module.text != live.own_module:
         yield found("lua-differs", path=live.module.path, folder=folder)
     booted = live.config.get("BOOT_TIME", "")

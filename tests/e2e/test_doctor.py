@@ -66,6 +66,21 @@ def doctor(site: Live, *command: str) -> dict[str, dict[str, str]]:
     return {finding["code"]: finding for finding in findings}
 
 
+def wait_clean(site: Live) -> None:
+    """Until nothing is found."""
+    found: dict[str, dict[str, str]] = {}
+
+    def clean() -> bool:
+        found.clear()
+        found.update(doctor(site))
+        return not found
+
+    try:
+        site.until(clean, "nothing is wrong")
+    except AssertionError:
+        pytest.fail(f"still wrong: {[finding['what'] for finding in found.values()]}")
+
+
 @contextmanager
 def edited(path: Path, *changes: tuple[str, str]) -> Iterator[None]:
     """The file with these texts replaced, and afterwards as it was, in content and time stamp."""
@@ -130,7 +145,7 @@ def test_wrong_lines_in_slurm_conf_are_all_found_by_doctor_and_by_render_check(s
         assert found["prolog-flags"]["paste"] == "PrologFlags=Alloc"
         assert found["conf-total"]["paste"].endswith("vgpu:1000,vgpu_mem:16")
         assert doctor(site).keys() >= expected
-    site.until(lambda: doctor(site) == {}, "it is as it was")
+    wait_clean(site)
 
 
 def test_a_total_that_somebody_changed_live(site: Live) -> None:
@@ -148,7 +163,7 @@ def test_a_wait_partition_that_is_missing_and_plugins_that_are_not_loaded(site: 
         found = doctor(site)
         assert found.keys() >= {"no-wait-partition", "job-submit-plugins", "cli-filter-plugins", "lua-not-run"}
         assert found["no-wait-partition"]["paste"].startswith("PartitionName=vgpu-wait Nodes=n[1-2] State=DOWN")
-    site.until(lambda: doctor(site) == {}, "it is as it was")
+    wait_clean(site)
 
 
 def test_an_epilog_of_the_sites_that_resets_gpus(site: Live) -> None:
@@ -246,7 +261,7 @@ def test_a_daemon_that_is_down(site: Live, daemon: str, codes: set[str]) -> None
         assert doctor(site).keys() >= codes
     finally:
         commands.start(site.lab.name, daemon, site.base)
-    site.until(lambda: doctor(site) == {}, "it is as it was")
+    wait_clean(site)
 
 
 def test_a_drained_node_and_why(site: Live) -> None:
@@ -291,7 +306,7 @@ def test_instances_that_others_made(site: Live) -> None:
     assert "n2 GPU 1: 1g.10gb at" in found["what"]
     assert "nvidia-smi mig -i 1 -gi" in found["paste"]
     by_hand(site, "clear")
-    site.until(lambda: doctor(site) == {}, "the layout is made again")
+    wait_clean(site)
 
 
 def test_a_gpu_that_fell_off_the_bus(site: Live) -> None:
@@ -300,4 +315,41 @@ def test_a_gpu_that_fell_off_the_bus(site: Live) -> None:
     site.until(lambda: "gpu-fault" in doctor(site), "it is seen")
     simgpu.clear(site.lab.sim_state("n2"))
     commands.kill(site.lab.name, "agent:n2", site.base)
-    site.until(lambda: doctor(site) == {}, "it is back")
+    wait_clean(site)
+
+
+# Only looking
+
+
+def everything(site: Live) -> tuple[object, ...]:
+    """All that the pool could change: counts, partitions, instances, the catalogue."""
+    nodes = [site.slurm("scontrol", "--oneliner", "show", "node", node) for node in site.lab.nodes]
+    gres = [[word for word in node.split() if word.startswith(("Gres=", "State="))] for node in nodes]
+    catalogue = site.lab.catalogue
+    text = catalogue.read_text() if catalogue.exists() else None
+    return gres, site.slurm("scontrol", "show", "partition"), site.slices(), text
+
+
+def test_a_pool_that_is_only_observed_is_told_of_and_left_as_it_is(site: Live) -> None:
+    commands.stop(site.lab.name, "controller", site.base)
+    site.lab.catalogue.unlink()
+    site.slurm("scontrol", "reconfigure")
+    layout = ("{3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}", "{7g.80gb: 1}")
+    site.lab.pool_config.write_text(site.policy(layout) + "policy: {mode: observe}\n")
+    before = everything(site)
+    commands.start(site.lab.name, "controller", site.base)
+    site.until(lambda: "7g.80gb" in site.vgpu("plan").out, "it has seen the GPUs and says what it would do")
+    plan = json.loads(site.vgpu("plan", "--json").out)
+    assert {gpu["action"] for gpu in plan["gpus"]} == {"change"}
+    ran = site.vgpu("apply", "--wait", "60")
+    assert (ran.code, "only observed" in ran.err) == (0, True)
+    for node in site.lab.nodes:
+        commands.kill(site.lab.name, f"agent:{node}", site.base)
+    site.submit("alice", script="true")
+    site.until(lambda: not site.slurm("squeue", "--noheader"), "a job without slices runs")
+    status = json.loads(site.vgpu("status", "--json").out)
+    assert (status["mode"], len(status["nodes"])) == ("observe", 2)
+    assert status["passes"] > 0
+    wait_clean(site)
+    assert "only observes" in site.vgpu("status").out
+    assert everything(site) == before

@@ -219,6 +219,9 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "hook-conf": set_live(hook_confs=(File(path="/etc/vgpu/hook.conf", text="socket /x\n", mode=0o664),)),
     "lua-not-run": set_live(answer="sbatch: Job 5 to start at 2026-01-01T00:00:00"),
     "lua-broken": set_live(answer="sbatch: error: vgpu: slices can't be given out now: vgpu.lua can't be loaded"),
+    "catalogue-unread": set_live(
+        answer="sbatch: error: vgpu: slices can't be given out now: the pool's catalogue is missing or broken"
+    ),
     "lua-differs": set_live(module=lua(text="-- edited"), own_module="return {}"),
     "lua-unread": stale_lua,
     "no-cli-filter": client("GresTypes=vgpu,vgpu_mem\nCliFilterPlugins=lua\n"),

@@ -15,6 +15,12 @@ def names(uid: int) -> str:
     return {0: "root"}.get(uid, str(uid))
 
 
+def test_status_says_when_the_pool_is_only_observed() -> None:
+    pool = status()
+    pool.mode = "observe"
+    assert status_lines(pool_view(pool), str, 2000.0)[0].endswith(", only observes")
+
+
 def test_status_shows_each_gpu_with_its_layout_and_the_queue() -> None:
     lines = status_lines(pool_view(status()), names, now=560)
     assert lines[0] == (
