@@ -11,7 +11,7 @@ read it. A line-based text, one fact a line, single blanks between fields:
     class m20 memory 20 2 1g.20gb 2g.20gb name, kind, number or -, weight, profiles that serve it, best first
     alias tiny 1g.10gb
     shape 1 64 512000 1g.10gb=28 m20=12   id, CPUs, memory in MiB, most slices of each class it can hold
-    node n1 1                             name, shape
+    node n[1-40] 1                        host list, shape; one shape may have several lines
     end 14                                lines before this one
 
 A text without its right last line is half a text: refused whole, like any line that is not understood.
@@ -19,17 +19,21 @@ A text without its right last line is half a text: refused whole, like any line 
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from slurm_plugin.errors import ConfigError
+from slurm_plugin.slurm.hostlist import compress, expand
 
 VERSION = 1
-MAX_BYTES = 16_777_216  # about 500,000 nodes
+MAX_BYTES = 16_777_216  # about 500,000 nodes whose names have nothing in common
+LINE_HOSTS = 1000  # nodes that we put in one line
+MAX_LINE_HOSTS = 5000  # nodes that a line may stand for; vgpu.lua has the same
 DEFAULT_PATH = "/var/lib/vgpu/catalogue"
 
 _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
+_HOSTS = re.compile(r"[A-Za-z0-9_.+,\[\]-]+")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _WIDTHS = {"pool": 2, "gres": 4, "default": 2, "partition": 3, "exclusive": 2, "alias": 3, "node": 3}
 
@@ -136,11 +140,22 @@ def render(catalogue: Catalogue) -> str:
             )
             for one in catalogue.shapes
         ),
-        *(f"node {name} {shape}" for name, shape in catalogue.nodes.items()),
+        *_node_lines(catalogue.nodes),
     ]
     text = "\n".join((*lines, f"end {len(lines)}", ""))
-    parse(text)
+    if parse(text).nodes != catalogue.nodes:
+        raise ConfigError("a node's name in the catalogue reads as a host list")
     return text
+
+
+def _node_lines(nodes: Mapping[str, int]) -> Iterator[str]:
+    """As few as may be: slurmctld reads them all at each submission."""
+    names_of: dict[int, list[str]] = {}
+    for name, shape in nodes.items():
+        names_of.setdefault(shape, []).append(name)
+    for shape, names in names_of.items():
+        for at in range(0, len(names), LINE_HOSTS):
+            yield f"node {compress(names[at : at + LINE_HOSTS])} {shape}"
 
 
 def parse(text: str) -> Catalogue:
@@ -175,7 +190,8 @@ class _Reader:
 
     def read(self, fields: Sequence[str]) -> bool:
         key, *rest = fields
-        if not all(_WORD.fullmatch(one.replace("=", "-", 1) if key == "shape" else one) for one in rest):
+        word = _HOSTS if key == "node" else _WORD
+        if not all(word.fullmatch(one.replace("=", "-", 1) if key == "shape" else one) for one in rest):
             return False
         if len(fields) != _WIDTHS.get(key, len(fields)):
             return False
@@ -203,7 +219,7 @@ class _Reader:
                 return (
                     bool(_NUMBER.fullmatch(rest[1]))
                     and int(rest[1]) in self.shapes
-                    and self._node(rest[0], int(rest[1]))
+                    and self._nodes(rest[0], int(rest[1]))
                 )
         return False
 
@@ -232,10 +248,14 @@ class _Reader:
         shape = Shape(id=int(rest[0]), cpus=int(rest[1]), memory_mib=int(rest[2]), most=most)
         return self.shapes.setdefault(shape.id, shape) is shape
 
-    def _node(self, name: str, shape: int) -> bool:
-        fresh = name not in self.nodes
-        self.nodes[name] = shape
-        return fresh
+    def _nodes(self, hosts: str, shape: int) -> bool:
+        try:
+            names = expand(hosts, limit=MAX_LINE_HOSTS)
+        except ConfigError:
+            return False
+        before = len(self.nodes)
+        self.nodes.update(dict.fromkeys(names, shape))
+        return len(self.nodes) == before + len(names)
 
     def missing(self) -> str:
         for key in ("pool", "gres", "default", "exclusive"):

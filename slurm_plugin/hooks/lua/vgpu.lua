@@ -195,9 +195,13 @@ end
 
 function READ.node(cat, f)
    local shape = is_number(f[3]) and cat.by_shape[number(f[3])]
-   if not shape or cat.nodes[f[2]] then return false end
-   cat.nodes[f[2]] = shape
-   shape.nodes = shape.nodes + 1
+   local hosts = shape and M.expand(f[2])
+   if not hosts then return false end
+   for _, host in ipairs(hosts) do
+      if cat.nodes[host] then return false end
+      cat.nodes[host] = shape
+      shape.nodes = shape.nodes + 1
+   end
    return true
 end
 
@@ -205,9 +209,10 @@ local function read_line(cat, line)
    local fields = split(line, " ")
    local key = fields[1]
    if not READ[key] or #fields ~= (WIDTHS[key] or #fields) then return false end
+   local legal = key == "node" and "^[A-Za-z0-9_%.%+%-,%[%]]+$" or "^[A-Za-z0-9_%.%+%-]+$"
    for at = 2, #fields do
       local word = key == "shape" and fields[at]:gsub("=", "-", 1) or fields[at]
-      if not word:find("^[A-Za-z0-9_%.%+%-]+$") then return false end
+      if not word:find(legal) then return false end
    end
    return READ[key](cat, fields)
 end

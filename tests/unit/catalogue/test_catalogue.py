@@ -47,9 +47,12 @@ def test_nodes_of_one_build_share_a_shape() -> None:
         ("class m20 memory", "class m10 memory"),
         ("shape 1 64", "shape 2 64"),
         ("shape 1 64", "shape 1 x"),
-        ("node n1 1", "node n1 7"),
-        ("node n1 1", "node n2 1"),
-        ("node n1 1", "note n1 1"),
+        ("node n[1-2] 1", "node n[1-2] 7"),
+        ("node n[1-2] 1", "node n[1-3] 1"),
+        ("node n[1-2] 1", "node n[1-2],n1 1"),
+        ("node n[1-2] 1", "node n[1-2 1"),
+        ("node n[1-2] 1", "node n[1-5001] 1"),
+        ("node n[1-2] 1", "note n[1-2] 1"),
         ("operators 0 64030", "operators root"),
         ("m20=8", "m20=-8"),
         ("m20=8", "m20"),
@@ -60,6 +63,16 @@ def test_a_line_that_is_wrong_makes_the_whole_wrong(old: str, new: str) -> None:
     lines = TEXT.replace(old, new, 1).split("\n")[:-2]
     with pytest.raises(ConfigError):
         parse("\n".join([*lines, f"end {len(lines)}", ""]))
+
+
+def test_many_nodes_are_a_few_short_lines() -> None:
+    nodes = {f"gpu-{number:05}": 1 for number in range(1, 12_501)} | {"login": 2, "n9": 2, "n10": 2}
+    made = replace(pool(), nodes=nodes)
+    text = render(made)
+    assert parse(text) == made
+    assert len(text) < 4096
+    with pytest.raises(ConfigError, match="host list"):
+        render(replace(pool(), nodes={"n1,n2": 1}))
 
 
 def test_a_name_that_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:

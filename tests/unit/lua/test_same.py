@@ -162,6 +162,17 @@ def test_a_damaged_catalogue_is_broken_for_both(data: Any) -> None:
         assert (lua.catalogue(text) is not None) == accepted(text)
 
 
+@settings(max_examples=200, deadline=None)
+@given(hosts=st.text("n012[],-", max_size=12))
+def test_a_line_of_nodes_is_the_same_nodes_for_both(hosts: str) -> None:
+    text = TEXT.replace("node n3 2", f"node {hosts} 2")
+    for lua in LUAS.values():
+        found = lua.catalogue(text)
+        assert (found is not None) == accepted(text)
+        if found is not None:
+            assert lua.plain(found)["nodes"].keys() == parse_catalogue(text).nodes.keys()
+
+
 def test_half_a_catalogue_is_no_catalogue() -> None:
     for cut in range(0, len(TEXT)):
         assert not accepted(TEXT[:cut])
