@@ -42,7 +42,9 @@ class Keep:
 
     async def inventory(self, node: str, inventory: pb.Inventory) -> None:
         """Raises OSError."""
-        await asyncio.to_thread(_write, self._nodes / f"{node}.pb", inventory.SerializeToString(), 0o600)
+        await asyncio.to_thread(
+            _write, self._nodes / f"{node}.pb", inventory.SerializeToString(), mode=0o600, folder=0o700
+        )
 
     def present_catalogue(self) -> str:
         """The catalogue's text, empty when there is none that can be read."""
@@ -53,9 +55,12 @@ class Keep:
 
     async def catalogue(self, text: str) -> None:
         """Raises OSError."""
-        await asyncio.to_thread(_write, self._catalogue, text.encode(), catalogue_file.MODE)
+        await asyncio.to_thread(_write, self._catalogue, text.encode(), mode=catalogue_file.MODE, folder=0o755)
 
 
-def _write(path: Path, data: bytes, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+def _write(path: Path, data: bytes, *, mode: int, folder: int) -> None:
+    """`folder` is the mode of a folder that has to be made, whatever the umask."""
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True)
+        path.parent.chmod(folder)
     atomic.write(path, data, mode=mode)
