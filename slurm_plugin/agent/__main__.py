@@ -6,6 +6,7 @@ import logging
 import sys
 from pathlib import Path
 
+from slurm_plugin import trust
 from slurm_plugin.agent.config import load_config
 from slurm_plugin.agent.daemon import serve
 from slurm_plugin.errors import VgpuError
@@ -28,7 +29,11 @@ def main() -> int:
     handler = logging.StreamHandler()
     handler.setFormatter(_Facts("%(asctime)s %(levelname)s %(message)s"))
     try:
-        config = load_config(parser.parse_args().config)
+        path = parser.parse_args().config
+        trust.check(path)
+        config = load_config(path)
+        for ours in (config.state_dir, config.socket.parent):
+            trust.check(ours)
         logging.basicConfig(level=config.log_level, handlers=[handler])
         asyncio.run(serve(config))
     except VgpuError as error:

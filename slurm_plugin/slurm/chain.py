@@ -22,7 +22,7 @@ Wants=network-online.target
 {order}
 [Service]
 Type={type}
-ExecStart={venv}/bin/python -m {module} --config {config}
+ExecStart={venv}/bin/python -I -m {module} --config {config}
 Restart=always
 RestartSec=1
 StateDirectory=vgpu

@@ -1,0 +1,4 @@
+"""Tests of slurm_plugin.trust.
+
+Nothing else belongs here.
+"""
