@@ -1,8 +1,9 @@
 """Slurm's books as the controller keeps them: jobs and nodes as last read, and the counts it writes."""
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from slurm_plugin.controller import counts
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
@@ -15,6 +16,7 @@ log = logging.getLogger(__name__)
 POLL_S = 2.0  # how often all nodes are read
 POLL_SHARE = 10  # ... but it takes at most one part in so many of our time
 REPAIRS = 3  # rounds of publish and verify at once
+WRITES_AT_ONCE = 4  # commands that write, side by side
 
 Gres = Mapping[str, tuple[GresItem, ...]]  # node -> whole Gres
 
@@ -26,6 +28,8 @@ class Books:
         self._slurm = slurm
         self.names = names
         self._due = 0.0  # monotonic
+        self._writing = asyncio.Lock()  # two that write one node's counts do so one after the other
+        self.query_s = 0.0  # how long the last reading of the queue took
         self.jobs: tuple[QueuedJob, ...] = ()
         self.nodes: dict[str, SlurmNode] = {}
         self.totals: dict[str, int] = {}  # of our GRES, as last seen
@@ -33,30 +37,43 @@ class Books:
     def read_all_next(self) -> None:
         self._due = 0.0
 
-    async def read(self, changed: Iterable[str], pool: Iterable[str]) -> set[str]:
-        """Read jobs, then these nodes, or all of the pool's when it is time. Returns the nodes that were read.
+    async def read(self, changed: Iterable[str], pool: Iterable[str], partitions: Sequence[str]) -> set[str]:
+        """Read the jobs of these partitions, then these nodes, or all of the pool's when it is time.
 
-        Jobs first: one that starts in between is then used and not yet seen running, which counts allow for.
+        Returns the nodes that were read. Jobs first: one that starts in between is then used and not yet seen running,
+        which counts allow for.
         """
-        self.jobs = await self._slurm.vgpu_jobs()
+        began = time.monotonic()
+        try:
+            self.jobs = await self._slurm.vgpu_jobs(partitions)
+        finally:
+            self.query_s = time.monotonic() - began
         pool = set(pool)
         if time.monotonic() >= self._due or self.nodes.keys() != pool:
             return await self._read_all(pool)
         return await self._read_some(set(changed) & pool)
 
-    async def publish(self, gres: Gres, repair: Callable[[], Gres]) -> tuple[str, ...]:
+    async def look(self, names: set[str]) -> None:
+        """Read these nodes."""
+        await self._read_some(names)
+
+    async def publish(
+        self, gres: Gres, repair: Callable[[], Awaitable[Gres]], leave: Collection[str] = ()
+    ) -> tuple[str, ...]:
         """Publish and read back. Should a job have been started meanwhile on what was taken away, `repair` says anew.
 
-        Returns the nodes where a type is still below its use: never acceptable, so try again at once.
+        Nodes that come into `leave` meanwhile are left alone. Returns the nodes where a type is still below its use:
+        never acceptable, so try again at once.
         """
+        short: tuple[str, ...] = ()
         for _ in range(REPAIRS):
-            done = await self._write(gres)
+            done = await self._write(gres, leave)
             await self._read_some(done)
             short = tuple(name for name in sorted(done) if self._below_use(name))
             if not short:
                 return ()
             log.error("gres.below_use", extra={"nodes": short})
-            again = repair()
+            again = await repair()
             gres = {name: again[name] for name in short if name in again}
         return short
 
@@ -64,23 +81,37 @@ class Books:
         node = self.nodes.get(name)
         return node is not None and bool(counts.below_use(self.names, node.gres, node.gres_used))
 
-    async def _write(self, gres: Gres) -> set[str]:
-        """One command for all nodes that are to have the same. One refused text does not keep the others back."""
+    async def _write(self, gres: Gres, leave: Collection[str]) -> set[str]:
+        """One command for all nodes that are to have the same. Returns the nodes that may have other counts now.
+
+        One refused text does not keep the others back. Raises SlurmUnavailable.
+        """
         by_text: dict[str, list[str]] = {}
         for name, items in gres.items():
             by_text.setdefault(format_gres(items), []).append(name)
+        texts = list(by_text)
         done: set[str] = set()
-        for text, names in by_text.items():
-            try:
-                await self._slurm.set_gres(names, text)
-            except SlurmUnavailable:
-                raise
-            except SlurmError as error:
-                log.error("gres.refused", extra={"nodes": names[:10], "gres": text, "error": str(error)})  # noqa: TRY400
-                continue
-            done.update(names)
-            log.info("gres.published", extra={"nodes": names[:10], "count": len(names), "gres": text})
+        for at in range(0, len(texts), WRITES_AT_ONCE):
+            async with self._writing:
+                some = {text: [n for n in by_text[text] if n not in leave] for text in texts[at : at + WRITES_AT_ONCE]}
+                done.update(*some.values())
+                wrote = await asyncio.gather(
+                    *(self._set(names, text) for text, names in some.items() if names), return_exceptions=True
+                )
+            for failed in filter(None, wrote):
+                raise failed
         return done
+
+    async def _set(self, names: list[str], text: str) -> None:
+        facts = {"nodes": names[:10], "count": len(names), "gres": text}
+        try:
+            await self._slurm.set_gres(names, text)
+        except SlurmUnavailable:
+            raise
+        except SlurmError as error:
+            log.error("gres.refused", extra=facts | {"error": str(error)})  # noqa: TRY400
+        else:
+            log.info("gres.published", extra=facts)
 
     async def _read_some(self, names: set[str]) -> set[str]:
         if not names:

@@ -6,10 +6,12 @@ import logging
 import os
 import pwd
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from slurm_plugin import trust
 from slurm_plugin.config import load_pool
 from slurm_plugin.controller.engine import Engine
 from slurm_plugin.errors import ConfigError
@@ -28,14 +30,19 @@ STOP_S = 1.0  # sessions are cut after so long; agents dial again
 
 @asynccontextmanager
 async def running(
-    config: PoolConfig, slurm: Slurm, *, reload: Callable[[], PoolConfig], on_end: Callable[[], None]
+    config: PoolConfig,
+    slurm: Slurm,
+    *,
+    reload: Callable[[], PoolConfig],
+    on_end: Callable[[], None],
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[tuple[Engine, int]]:
     """A controller that serves while the context is open: (engine, port). `on_end` is called should its loop break.
 
     Raises LinkError when the port can't be had, ConfigError when the user it must run as does not exist.
     """
     operators = {0, uid_of(config.controller.user)}
-    engine = Engine(config, slurm, reload=reload, operators=operators)
+    engine = Engine(config, slurm, reload=reload, operators=operators, clock=clock)
     munge = Munge(config.controller.munge_socket)
     trusted = frozenset(operators | {os.getuid()})
     server, port = await serve(engine, listen=config.controller.listen, munge=munge, trusted=trusted)
@@ -59,6 +66,8 @@ async def running(
 async def run(path: Path) -> None:
     """The real controller, until SIGTERM or SIGINT."""
     config = load_pool(path)
+    for ours in (path, config.controller.state_dir, config.controller.catalogue):
+        trust.check(ours, also=uid_of(config.controller.user))
     site = Site(conf=config.controller.slurm_conf or _environment_conf(), bin_dir=config.controller.slurm_bin)
     slurm = SlurmCommands(site, Pool(gres=config.gres.name, wait_partition=config.wait_partition))
     stop = asyncio.Event()

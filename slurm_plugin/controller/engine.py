@@ -2,7 +2,8 @@
 
 A pass first takes the agents' views as they are, and only then reads Slurm. A job that starts meanwhile shows as used
 before it shows as bound, which the counts allow for; the other way round would publish less than is used. A node whose
-Gres is to change is always read in the same pass, and read again after.
+Gres is to change is always read in the same pass, and read again after. What a pass could not finish, the next one
+reads anew: nobody knows what Slurm has done of it.
 
 Crash: whatever was published stays, agents keep their last offers, and the pool serves on; the next controller starts
 from what agents and Slurm say.
@@ -11,19 +12,19 @@ from what agents and Slurm say.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import replace
 
-from slurm_plugin import catalogue
 from slurm_plugin.config import parse_pool
 from slurm_plugin.controller import counts, report, wire
-from slurm_plugin.controller.books import Books
+from slurm_plugin.controller.books import Books, Gres
 from slurm_plugin.controller.decide import decide
+from slurm_plugin.controller.desk import Desk, Views
+from slurm_plugin.controller.fences import Fence, Fences
 from slurm_plugin.controller.keep import Keep
-from slurm_plugin.controller.offered import Offered, offered
 from slurm_plugin.controller.roster import Member, Roster
-from slurm_plugin.controller.state import Action, Decision, NodeState, Serving, State
-from slurm_plugin.controller.steps import Steps
+from slurm_plugin.controller.shopfront import Shopfront
+from slurm_plugin.controller.state import Action, Agent, Decision
 from slurm_plugin.errors import ConfigError, SlurmError
 from slurm_plugin.link.server import Caller, Send
 from slurm_plugin.pool import Mode, PoolConfig
@@ -32,19 +33,12 @@ from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-DEBOUNCE_S = 0.02  # events that come together are looked at together; a fence does not wait for others
-POLL_BUSY_S = 0.5  # how often Slurm's jobs are read while some wait
-POLL_S = 2.0  # how often otherwise
-RETRY_S = 1.0  # after Slurm did not answer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Views:
-    """What the agents had told at one moment. GPUs held then stay so for the pass: an answer that comes later says
-    nothing about what is seen here."""
-
-    nodes: Mapping[str, NodeState]
-    held: frozenset[str]
+DEBOUNCE_S = 0.02  # events that come together are looked at together
+POLL_S = 0.5  # how often Slurm's jobs are read when nothing is heard
+POLL_SHARE = 10  # ... but that takes at most one part in so many of slurmctld's time
+EVENT_SHARE = 2  # and readings for events, one part in so many
+RETRY_S = 1.0  # after a pass that failed
+FAILURES_MAX = 60  # passes that fail for a reason that is not Slurm's, one after the other, before we give up
 
 
 class Engine:
@@ -59,27 +53,19 @@ class Engine:
         operators: Iterable[int] = (0,),
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.config = config
         self._reload = reload
-        self._operators = tuple(operators)
-        self._clock = clock
         self._keep = Keep(config.controller.state_dir, config.controller.catalogue)
-        self.roster = Roster(config, self._keep.load(config.hosts), clock)
-        self.books = Books(slurm, config.gres)
-        self.steps = Steps()
-        self.problems: dict[str, str] = {}  # of the pool, by what they are about
-        self.decision: Decision | None = None
-        self.offered: Offered | None = None
-        self._offered_for: object = None
-        self._text = ""  # the catalogue as it must be
-        self._written = self._keep.present_catalogue()
+        self.desk = Desk(
+            config=config,
+            roster=Roster(config, self._keep.load(config.hosts), clock),
+            books=Books(slurm, config.gres),
+            shop=Shopfront(self._keep, tuple(operators)),
+            clock=clock,
+        )
+        self._fences = Fences(self.desk)
+        self._applied: PoolConfig | None = None  # what the next pass is to follow
         self._planning = asyncio.Lock()
-        self._wake = asyncio.Event()
-        self._urgent = False
-        self._changed: set[str] = set()  # nodes whose agent said something since the last pass
-        self._fences: list[tuple[Member, int]] = []  # (agent, job) whose epilog waits for a verdict
-        self._present: dict[str, str] = {}
-        self._told: dict[str, tuple[object, ...]] = {}  # node -> what its agent was sent last
+        self._failures = 0
         self.started_at = clock()
         self.passes = 0
         self.last_pass_s = 0.0
@@ -87,81 +73,70 @@ class Engine:
     # -- what the link hands in
 
     async def session(self, caller: Caller, received: AsyncIterator[pb.FromAgent], send: Send) -> None:
-        member = await self.roster.welcome(received)
+        desk = self.desk
+        member = await desk.roster.welcome(received)
         log.info("agent.connected", extra={"node": member.name, "peer": caller.peer})
         await self._remember(member)
-        self._told.pop(member.name, None)
-        self.steps.forget(member.name)
-        self._event(member)
+        desk.told.pop(member.name, None)
+        desk.steps.forget(member.name)
+        desk.look_at([member.name])
         try:
-            await self.roster.serve(member, send, lambda: asyncio.create_task(self._listen(member, received)))
+            await desk.roster.serve(member, send, lambda: asyncio.create_task(self._listen(member, received)))
         finally:
             log.info("agent.gone", extra={"node": member.name})
-            self._event(member)
+            desk.look_at([member.name])
 
     async def _listen(self, member: Member, received: AsyncIterator[pb.FromAgent]) -> None:
         async for message in received:
             kind = message.WhichOneof("message")
             if kind == "inventory" and message.inventory.node == member.name:
-                if member.heard(message.inventory, self._clock()):
+                if member.heard(message.inventory, self.desk.clock()):
                     await self._remember(member)
             elif kind == "released":
-                self._fences.append((member, message.released.job_id))
-                self._urgent = True
+                released = message.released
+                self._fences.ask(Fence(member=member, job_id=released.job_id, slices=tuple(released.slices)))
             elif kind == "result":
-                self.steps.ended(message.result.id, message.result.error, self._clock())
-            self._event(member)
+                self.desk.steps.ended(message.result.id, message.result.error, self.desk.clock())
+            self.desk.look_at([member.name])
 
     async def _remember(self, member: Member) -> None:
-        inventory, where = member.inventory, self.config.controller.state_dir
+        inventory = member.inventory
         if inventory is not None:
-            await self._written_to("state", where, lambda: self._keep.inventory(member.name, inventory))
-
-    def _event(self, member: Member) -> None:
-        self._changed.add(member.name)
-        self._wake.set()
-
-    @property
-    def catalogue_text(self) -> str:
-        """The catalogue as it must be; empty before anything is known."""
-        return self._text
+            where = self.desk.config.controller.state_dir
+            await self._written("state", where, self._keep.inventory(member.name, inventory))
 
     async def status(self) -> pb.PoolStatus:
-        return report.status(self)
+        life = report.Life(started_at=self.started_at, passes=self.passes, last_pass_s=self.last_pass_s)
+        return report.status(self.desk, life)
 
     async def plan(self, pool_yaml: str) -> pb.PlanReply:
         """What would be done for another pool.yaml, or is being done for this one. Raises ConfigError."""
         async with self._planning:  # any user may ask: one at a time, beside the loop
-            config = await asyncio.to_thread(parse_pool, pool_yaml) if pool_yaml else self.config
-            return await self._plan(config)
+            if pool_yaml:
+                return await self._plan(await asyncio.to_thread(parse_pool, pool_yaml))
+            return await self._plan(self._applied or self.desk.config)
 
     async def apply(self, caller: Caller) -> pb.ApplyReply:
-        """Take the file as it is now. Raises ConfigError, and then nothing has changed."""
-        config = self._reload()
-        if (config.controller, config.gres) != (self.config.controller, self.config.gres):
+        """Take the file as it is now, with the next pass. Raises ConfigError, and then nothing changes."""
+        config, now = self._reload(), self.desk.config
+        fixed = (config.controller, config.gres, config.wait_partition)
+        if fixed != (now.controller, now.gres, now.wait_partition):
             raise ConfigError(
-                "gres: and controller: of pool.yaml can't change while the controller runs",
+                "gres:, wait_partition: and controller: of pool.yaml can't change while the controller runs",
                 hint="systemctl restart vgpu-controller",
             )
         log.info("pool.applied", extra={"uid": caller.uid})
-        if config.groups != self.config.groups and self.decision is not None:
-            self.decision = replace(self.decision, assigned={})
-        self.config = config
-        self.roster.follow(config)
-        self._told.clear()
-        self.steps.let_go(self._clock())
-        for member in self.roster.values() if config.mode is Mode.MANAGE else ():
-            member.say(pb.ToAgent(retry=pb.Retry()))
-        self.books.read_all_next()
-        self._wake.set()
+        self._applied = config
+        self.desk.wake.set()
         return pb.ApplyReply(plan=await self._plan(config))
 
     async def _plan(self, config: PoolConfig) -> pb.PlanReply:
+        desk = self.desk
         groups = {host: group for group in config.groups for host in group.hosts}
-        views = self._views()
+        views = desk.views()
         known = {name: replace(view, group=groups[name]) for name, view in views.nodes.items() if name in groups}
-        decision = await asyncio.to_thread(decide, self._state(replace(views, nodes=known), config))
-        unknown = sorted(name for name in groups if name not in known or self.roster[name].gpus is None)
+        unknown = sorted(name for name in groups if name not in known or desk.roster[name].gpus is None)
+        decision = await asyncio.to_thread(decide, desk.state(replace(views, nodes=known), config))
         problems = {name: tuple(lines) for name, lines in decision.problems.items()}
         if unknown:
             shown = ", ".join(unknown[:10]) + (" ..." if len(unknown) > 10 else "")
@@ -171,146 +146,143 @@ class Engine:
     # -- the loop
 
     async def run(self) -> None:
-        """Pass after pass, for ever. An error of Slurm's ends a pass, never the loop."""
+        """Pass after pass, for ever, and fence after fence beside them."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._fences.run())
+            group.create_task(self._loop())
+
+    async def _loop(self) -> None:
+        """An error ends a pass, never the loop; FAILURES_MAX of ours in a row are for whoever starts us anew."""
         while True:
             await self._until_due()
             began = time.monotonic()
-            fences, self._fences = self._fences, []
             try:
                 await self._pass()
             except SlurmError as error:
-                self.problems["slurm"] = str(error)
+                self.desk.problems["slurm"] = str(error)
                 log.warning("pass.slurm", extra={"error": str(error), "transient": error.transient})
-                self._answer(fences)  # an epilog never waits for a Slurm that is away
+                await asyncio.sleep(RETRY_S)
+            except Exception as error:
+                self._failures += 1
+                self.desk.problems["pass"] = f"{self._failures} passes failed: {type(error).__name__}: {error}"
+                log.exception("pass.failed", extra={"failures": self._failures, "bound": FAILURES_MAX})
+                if self._failures >= FAILURES_MAX:
+                    raise
                 await asyncio.sleep(RETRY_S)
             else:
-                self.problems.pop("slurm", None)
-                self._answer(fences)
+                self._failures = 0
+                self.desk.problems.pop("slurm", None)
+                self.desk.problems.pop("pass", None)
             self.passes += 1
             self.last_pass_s = time.monotonic() - began
 
     async def _until_due(self) -> None:
-        waiting = any(job.eligible for job in self.books.jobs)
+        query_s = self.desk.books.query_s
+        await asyncio.sleep(max(DEBOUNCE_S, EVENT_SHARE * query_s))
         try:
-            await asyncio.wait_for(self._wake.wait(), POLL_BUSY_S if waiting else POLL_S)
+            await asyncio.wait_for(self.desk.wake.wait(), max(POLL_S, POLL_SHARE * query_s))
         except TimeoutError:
             return
-        if not self._urgent:
-            await asyncio.sleep(DEBOUNCE_S)
+        await asyncio.sleep(DEBOUNCE_S)
 
     async def _pass(self) -> None:
-        self._wake.clear()
-        self._urgent = False
-        changed, self._changed = self._changed, set()
-        views = self._views()
-        read = await self.books.read(changed, self.roster)
-        await self._follow_geometry()
-        decision = self._decide(views)
+        desk = self.desk
+        async with desk.apart:
+            self._take_in()
+            desk.wake.clear()
+            changed, desk.changed = desk.changed, set()
+            desk.overtaken.clear()
+            views = desk.views()
+        try:
+            await self._act(changed, views)
+        except BaseException:
+            desk.changed |= changed
+            desk.books.read_all_next()
+            raise
+
+    def _take_in(self) -> None:
+        """Follow the pool.yaml that was applied."""
+        desk, config, self._applied = self.desk, self._applied, None
+        if config is None:
+            return
+        if config.groups != desk.config.groups and desk.decision is not None:
+            desk.decision = replace(desk.decision, assigned={})
+        desk.config = config
+        desk.roster.follow(config)
+        desk.told.clear()
+        desk.steps.let_go(desk.clock())
+        for member in desk.roster.values() if config.mode is Mode.MANAGE else ():
+            member.say(pb.ToAgent(retry=pb.Retry()))
+        desk.books.read_all_next()
+
+    async def _act(self, changed: set[str], views: Views) -> None:
+        desk = self.desk
+        partitions = (*desk.config.partitions, desk.config.wait_partition)
+        read = await desk.books.read(changed, desk.roster, partitions)
+        await self._set_shop()
+        decision = await self._decide(views)
         if decision.gres.keys() - read or self._takes_away(decision):
             # Decided on an old reading, or less is to be published, which a job that has just ended does not need and
             # one that has just started forbids: look again.
-            views = self._views()
-            read |= await self.books.read(decision.gres, self.roster)
-            decision = self._decide(views)
-        self.decision = decision
-        if self.config.mode is Mode.MANAGE:
-            await self._carry_out(decision, views, read)
+            async with desk.apart:
+                again = {*decision.gres, *desk.overtaken}
+                desk.overtaken.clear()
+                views = desk.views()
+            read |= await desk.books.read(again, desk.roster, partitions)
+            decision = await self._decide(views)
+        if desk.decision is not None:
+            decision = decision.without(desk.overtaken, desk.decision)
+        desk.decision = decision
+        spoke = desk.tell(decision.offers)
+        if desk.config.mode is Mode.MANAGE:
+            await self._carry_out(decision, views, read, spoke=spoke)
 
     def _takes_away(self, decision: Decision) -> bool:
-        return any(
-            counts.shrinks(self.config.gres, self.books.nodes[name].gres, gres) for name, gres in decision.gres.items()
-        )
+        nodes, names = self.desk.books.nodes, self.desk.config.gres
+        return any(counts.shrinks(names, nodes[name].gres, gres) for name, gres in decision.gres.items())
 
-    async def _carry_out(self, decision: Decision, views: Views, read: set[str]) -> None:
-        spoke = self._tell_offers(decision)
+    async def _carry_out(self, decision: Decision, views: Views, read: set[str], *, spoke: bool) -> None:
+        desk = self.desk
         ready = {name: gres for name, gres in decision.gres.items() if name in read}
-        short = await self.books.publish(ready, lambda: self._decide(views).gres)
+
+        async def anew() -> Gres:
+            return (await self._decide(views)).gres
+
+        short = await desk.books.publish(ready, anew, desk.overtaken)
         if short:
-            self.problems["counts"] = f"could not bring {', '.join(short[:10])} up to what is used"
+            desk.problems["counts"] = f"could not bring {', '.join(short[:10])} up to what is used"
         else:
-            self.problems.pop("counts", None)
+            desk.problems.pop("counts", None)
         self._send_steps(decision)
         again = {*short, *(decision.gres.keys() - read)}
         # What was withheld and published now may be destroyed by a pass that finds it so.
         if again or ((spoke or ready) and any(p.action is Action.CHANGE for p in decision.plan)):
-            self._changed |= again
-            self._wake.set()
+            desk.look_at(again)
 
-    def _views(self) -> Views:
-        now = self._clock()
-        nodes = {
-            name: NodeState(name=name, group=member.group, view=member.view, agent=member.agent(now))
-            for name, member in self.roster.items()
-        }
-        return Views(nodes=nodes, held=self.steps.held(now))
-
-    def _decide(self, views: Views) -> Decision:
-        return decide(self._state(views, self.config))
-
-    def _state(self, views: Views, config: PoolConfig) -> State:
-        slurm, totals = self.books.nodes, self.books.totals
-        same = self.decision is not None and config is self.config
-        return State(
-            config=config,
-            serving=self.offered.serving if self.offered else Serving(),
-            nodes={
-                name: replace(view, slurm=slurm.get(name), total=totals.get(name, 0))
-                for name, view in views.nodes.items()
-            },
-            jobs=self.books.jobs,
-            present=self._present,
-            assigned=self.decision.assigned if self.decision and same else {},
-            held_gpus=views.held,
-            now=self._clock(),
-        )
-
-    async def _follow_geometry(self) -> None:
-        """Make the classes and the catalogue anew when GPUs or nodes are others than before."""
-        facts = {name: (self.roster[name].geometry, node) for name, node in self.books.nodes.items()}
-        key = (self.config, {name: (gpus, node.cpus, node.memory_mib) for name, (gpus, node) in facts.items()})
-        if key != self._offered_for:
-            self._offered_for = key
-            made = offered(self.config, facts, self._operators)
-            if made is not None:
-                self.offered, self._text = made, catalogue.render(made.catalogue)
-        if self.config.mode is Mode.MANAGE and self._text != self._written:
-            text, where = self._text, self.config.controller.catalogue
-            if await self._written_to("catalogue", where, lambda: self._keep.catalogue(text)):
-                self._written = text
-                log.info("catalogue.written", extra={"nodes": len(facts)})
-
-    async def _written_to(self, what: str, where: object, write: Callable[[], Awaitable[None]]) -> bool:
-        try:
-            await write()
-        except OSError as error:
-            self.problems[what] = f"can't write {where}: {error.strerror}"
-            return False
-        self.problems.pop(what, None)
-        return True
-
-    # -- carrying out
-
-    def _tell_offers(self, decision: Decision) -> bool:
-        """Send every agent what changed for it. True when somebody was told something."""
-        serving = self.offered.serving if self.offered else Serving()
-        told = False
-        for name, offers in decision.offers.items():
-            member = self.roster.get(name)
-            if member is not None and member.outbox is not None and self._told.get(name) != (offers, serving):
-                self._told[name] = (offers, serving)
-                gpus = [gpu.uuid for gpu in member.gpus or () if member.group.takes(gpu.index)]
-                member.say(pb.ToAgent(offers=wire.offers_message(offers, serving, gpus)))
-                told = True
-        self._present = {offer.slice: offer.gres_class for offers in decision.offers.values() for offer in offers}
-        return told
+    async def _decide(self, views: Views) -> Decision:
+        """On a thread: fences are decided meanwhile."""
+        return await asyncio.to_thread(decide, self.desk.state(views, self.desk.config))
 
     def _send_steps(self, decision: Decision) -> None:
         for name, steps in decision.steps.items():
-            for step in steps:
-                number = self.steps.started(name, step.gpu, self._clock())
+            for step in steps if name not in self.desk.overtaken else ():
+                number = self.desk.steps.started(name, step.gpu, self.desk.clock())
                 log.info("step.sent", extra={"node": name, "gpu": step.gpu, "step": number})
-                self.roster[name].say(pb.ToAgent(step=wire.step_message(number, step)))
+                self.desk.roster[name].say(pb.ToAgent(step=wire.step_message(number, step)))
 
-    def _answer(self, fences: Iterable[tuple[Member, int]]) -> None:
-        for member, job_id in fences:
-            member.say(pb.ToAgent(verdict=pb.Verdict(job_id=job_id)))
+    async def _set_shop(self) -> None:
+        desk = self.desk
+        facts = {name: (desk.roster[name].geometry, node) for name, node in desk.books.nodes.items()}
+        desk.shop.follow(desk.config, facts)
+        if desk.config.mode is Mode.MANAGE:
+            now = desk.clock()
+            expected = {n for n, m in desk.roster.items() if not m.geometry and m.agent(now) is Agent.EXPECTED}
+            await self._written("catalogue", desk.config.controller.catalogue, desk.shop.write(expected))
+
+    async def _written(self, what: str, where: object, write: Awaitable[None]) -> None:
+        try:
+            await write
+        except OSError as error:
+            self.desk.problems[what] = f"can't write {where}: {error.strerror}"
+        else:
+            self.desk.problems.pop(what, None)

@@ -1,15 +1,10 @@
 """What the controller tells the command line."""
 
 import hashlib
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Protocol
 
-from slurm_plugin.controller.books import Books
-from slurm_plugin.controller.offered import Offered
-from slurm_plugin.controller.roster import Roster
-from slurm_plugin.controller.state import Decision
-from slurm_plugin.controller.steps import Steps
-from slurm_plugin.pool import PoolConfig
+from slurm_plugin.controller.desk import Desk
 from slurm_plugin.ports import QueuedJob
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.slurm.gres import format_gres
@@ -17,43 +12,34 @@ from slurm_plugin.slurm.gres import format_gres
 MAX_PENDING = 10_000  # jobs listed in one answer
 
 
-class Running(Protocol):
-    """What of the engine is told."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """How the controller itself does."""
 
-    config: PoolConfig
-    roster: Roster
-    books: Books
-    steps: Steps
-    decision: Decision | None
-    offered: Offered | None
-    problems: dict[str, str]
-    started_at: float
+    started_at: float  # Unix seconds
     passes: int
     last_pass_s: float
 
-    @property
-    def catalogue_text(self) -> str: ...
 
-
-def status(engine: Running) -> pb.PoolStatus:
-    name = engine.config.gres.name
-    waiting = sorted((j for j in engine.books.jobs if not j.on_nodes), key=lambda j: (-j.priority, j.job_id))
+def status(desk: Desk, life: Life) -> pb.PoolStatus:
+    name = desk.config.gres.name
+    waiting = sorted((j for j in desk.books.jobs if not j.on_nodes), key=lambda j: (-j.priority, j.job_id))
     return pb.PoolStatus(
-        pool=engine.config.pool,
-        nodes=[_node(engine, node) for node in engine.roster],
+        pool=desk.config.pool,
+        nodes=[_node(desk, node) for node in desk.roster],
         pending=[_pending(job, name) for job in waiting[:MAX_PENDING]],
-        problems=[*engine.problems.values(), *(engine.offered.problems if engine.offered else ())],
+        problems=[*desk.problems.values(), *desk.shop.problems],
         controller_version=version("vgpu-pool"),
-        started_at=engine.started_at,
-        passes=engine.passes,
-        last_pass_s=engine.last_pass_s,
-        mode=engine.config.mode,
-        catalogue_sha256=hashlib.sha256(text.encode()).hexdigest() if (text := engine.catalogue_text) else "",
+        started_at=life.started_at,
+        passes=life.passes,
+        last_pass_s=life.last_pass_s,
+        mode=desk.config.mode,
+        catalogue_sha256=hashlib.sha256(text.encode()).hexdigest() if (text := desk.shop.text) else "",
     )
 
 
-def _node(engine: Running, name: str) -> pb.NodeStatus:
-    member, decision, slurm = engine.roster[name], engine.decision, engine.books.nodes.get(name)
+def _node(desk: Desk, name: str) -> pb.NodeStatus:
+    member, decision, slurm = desk.roster[name], desk.decision, desk.books.nodes.get(name)
     offers = decision.offers.get(name, ()) if decision else ()
     problems = decision.problems.get(name, ()) if decision else ()
     return pb.NodeStatus(
@@ -64,7 +50,7 @@ def _node(engine: Running, name: str) -> pb.NodeStatus:
         agent_connected=member.outbox is not None,
         inventory=member.inventory,
         offers=[pb.Offer(slice=o.slice, gres_class=o.gres_class, ask=o.ask) for o in offers],
-        problems=[*problems, *engine.steps.problems(name), *(member.inventory.alarms if member.inventory else ())],
+        problems=[*problems, *desk.steps.problems(name), *(member.inventory.alarms if member.inventory else ())],
         clock_ahead_s=member.clock_ahead_s,
     )
 

@@ -28,6 +28,7 @@ class Member:
 
     name: str
     group: NodeGroup
+    clock: Callable[[], float]
     lost_at: float
     inventory: pb.Inventory | None = None
     gpus: tuple[Gpu, ...] | None = None
@@ -77,8 +78,10 @@ class Member:
             self.hang_up()
 
     def hang_up(self) -> None:
+        """End the session there is, if there is one."""
         outbox, self.outbox = self.outbox, None
         if outbox is not None:
+            self.lost_at = self.clock()
             while not outbox.empty():
                 outbox.get_nowait()
             outbox.put_nowait(None)
@@ -110,7 +113,10 @@ class Roster(Mapping[str, Member]):
         for name in self._members.keys() - groups.keys():
             self._members.pop(name).hang_up()
         for name, group in groups.items():
-            member = self._members.setdefault(name, Member(name=name, group=group, lost_at=self._clock()))
+            member = self._members.get(name)
+            if member is None:
+                member = Member(name=name, group=group, clock=self._clock, lost_at=self._clock())
+                self._members[name] = member
             member.group = group
             member.look()
 
@@ -122,14 +128,19 @@ class Roster(Mapping[str, Member]):
             raise LinkError("the agent sent no inventory") from None
         name = first.inventory.node
         if name not in self._members:
-            raise ConfigError(f"node {name[:64]!r} is not in pool.yaml", hint="add it under nodes: and `vgpu apply`")
+            raise _not_ours(name)
         member = self._members[name]
         member.heard(first.inventory, self._clock())
-        member.hang_up()  # an older session of the same node: its agent died without a word
         return member
 
     async def serve(self, member: Member, send: Send, listen: Callable[[], "asyncio.Task[None]"]) -> None:
-        """Carry the outbox until the agent goes or is thrown out. `listen` starts the reading half."""
+        """Carry the outbox until the agent goes or is thrown out. `listen` starts the reading half.
+
+        Raises ConfigError when the node has left the pool meanwhile.
+        """
+        if self._members.get(member.name) is not member:
+            raise _not_ours(member.name)
+        member.hang_up()  # an older session of the same node: its agent died without a word
         outbox: asyncio.Queue[pb.ToAgent | None] = asyncio.Queue(OUTBOX)
         member.outbox = outbox
         reading = listen()
@@ -141,11 +152,14 @@ class Roster(Mapping[str, Member]):
                 task.cancel()
             ends = await asyncio.gather(reading, writing, return_exceptions=True)
             if member.outbox is outbox:
-                member.outbox = None
-                member.lost_at = self._clock()
+                member.hang_up()
         for end in ends:
             if isinstance(end, VgpuError):
                 raise end
+
+
+def _not_ours(name: str) -> ConfigError:
+    return ConfigError(f"node {name[:64]!r} is not in pool.yaml", hint="add it under nodes: and `vgpu apply`")
 
 
 async def _carry(outbox: "asyncio.Queue[pb.ToAgent | None]", send: Send) -> None:

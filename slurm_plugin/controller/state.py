@@ -132,11 +132,15 @@ class Decision:
     problems: Mapping[str, tuple[str, ...]]  # node -> lines; "" for the pool's own
     waiting: frozenset[int] = frozenset()  # jobs that did not find what they need
 
-    def but(self, names: Collection[str], present: "Decision") -> "Decision":
-        """The same, without anything for these nodes, which stay as they are `present`."""
+    def without(self, names: Collection[str], newer: "Decision") -> "Decision":
+        """The same, but nothing is done about these nodes, whose offers are those of a newer decision."""
         return replace(
             self,
             gres={name: gres for name, gres in self.gres.items() if name not in names},
             steps={name: steps for name, steps in self.steps.items() if name not in names},
-            offers={**self.offers, **{name: present.offers[name] for name in names if name in present.offers}},
+            offers={**self.offers, **{name: newer.offers[name] for name in names if name in newer.offers}},
         )
+
+    def with_part(self, part: "Decision") -> "Decision":
+        """The same, with what was decided since about some nodes."""
+        return replace(self, offers={**self.offers, **part.offers})

@@ -74,11 +74,14 @@ def grants_of(inventory: pb.Inventory) -> tuple[Grant, ...]:
     )
 
 
-def offers_message(offers: Iterable[OfferOut], serving: Serving, gpus: Iterable[str]) -> pb.Offers:
+def offers_message(
+    offers: Iterable[OfferOut], serving: Serving, gpus: Iterable[str], *, observe: bool = False
+) -> pb.Offers:
     return pb.Offers(
         offers=[pb.Offer(slice=o.slice, gres_class=o.gres_class, ask=o.ask) for o in offers],
         classes=[pb.ClassProfiles(gres_class=name, profiles=served) for name, served in serving.profiles.items()],
         gpus=list(gpus),
+        observe=observe,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +30,10 @@ async def until(condition: Callable[[], object], what: str = "") -> None:
         raise AssertionError(f"did not come true within {WAIT_S:g} s: {what or condition}") from None
 
 
+async def at_once() -> None:
+    """Slurm answers without delay."""
+
+
 @dataclass
 class DictSlurm:
     """Counts as slurmctld does: typed use by job, whole strings replaced, a restart back to the untyped base."""
@@ -41,12 +45,17 @@ class DictSlurm:
     untyped: set[int] = field(default_factory=set)  # jobs that ran over a restart
     fault: SlurmError | None = None
     before_write: Callable[[], None] = lambda: None
+    after_write: Callable[[], None] = lambda: None  # an error it raises comes when Slurm has done what it was told
+    reading: Callable[[], Awaitable[None]] = at_once  # how long the queue takes
+    asked_for: tuple[str, ...] = ()  # partitions whose jobs were read last
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
         self._answer()
         return tuple(self.node_list[name] for name in names or self.node_list)
 
     async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
+        self.asked_for = tuple(partitions)
+        await self.reading()
         self._answer()
         return tuple(self.jobs.values())
 
@@ -62,6 +71,8 @@ class DictSlurm:
                 self.wrong.append(f"{name}: total {total}")
             if "vgpu_mem:32" not in gres:
                 self.wrong.append(f"{name}: vgpu_mem lost in {gres}")
+        after, self.after_write = self.after_write, lambda: None
+        after()
 
     def _answer(self) -> None:
         if self.fault:
@@ -127,6 +138,7 @@ class ListAgent:
     steps: list[pb.Step] = field(default_factory=list)
     refuse: str = ""  # what the next steps fail with
     verdicts: set[int] = field(default_factory=set)
+    observe: bool = False  # as last told
     retries: int = 0
     revision: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
@@ -143,6 +155,7 @@ class ListAgent:
         async for message in self.session:
             if message.HasField("offers"):
                 self.offers = {offer.slice: offer for offer in message.offers.offers}
+                self.observe = message.offers.observe
             elif message.HasField("verdict"):
                 self.verdicts.add(message.verdict.job_id)
             elif message.HasField("retry"):

@@ -1,7 +1,8 @@
 """The controller with its real link and munge, on a Slurm and agents that the test plays."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +33,7 @@ def socket() -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same loop with shorter waits."""
-    for module, name in ((engine, "POLL_S"), (engine, "POLL_BUSY_S"), (engine, "RETRY_S"), (books, "POLL_S")):
+    for module, name in ((engine, "POLL_S"), (engine, "RETRY_S"), (books, "POLL_S")):
         monkeypatch.setattr(module, name, 0.1)
     monkeypatch.setattr(steps, "FIRST_PAUSE_S", 0.2)
 
@@ -63,7 +64,12 @@ class Site:
 
 @asynccontextmanager
 async def controller(
-    socket: Path, tmp_path: Path, *, slurm: DictSlurm | None = None, mode: Mode = Mode.MANAGE
+    socket: Path,
+    tmp_path: Path,
+    *,
+    slurm: DictSlurm | None = None,
+    mode: Mode = Mode.MANAGE,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[Site]:
     place = ControllerPlace(
         listen="127.0.0.1:0", state_dir=tmp_path / "state", catalogue=tmp_path / "catalogue", munge_socket=socket
@@ -72,10 +78,9 @@ async def controller(
     slurm = slurm or DictSlurm({name: pools.slurm_node(name) for name in NODES})
     sites: list[Site] = []
     broken: list[bool] = []
-    async with running(config, slurm, reload=lambda: sites[0].config, on_end=lambda: broken.append(True)) as (
-        engine,
-        port,
-    ):
+    async with running(
+        config, slurm, reload=lambda: sites[0].config, on_end=lambda: broken.append(True), clock=clock
+    ) as (engine, port):
         sites.append(Site(config, slurm, socket, engine, f"127.0.0.1:{port}"))
         yield sites[0]
     assert not broken
@@ -254,12 +259,12 @@ async def test_failed_step_is_told_and_tried_again_later(socket: Path, tmp_path:
         site.lay_out({"7g.80gb": 1})
         await link.apply()
         await until(lambda: n1.steps)
-        await until(lambda: list(site.engine.steps.problems("n1")))
+        await until(lambda: list(site.engine.desk.steps.problems("n1")))
         (node,) = [node for node in (await link.status()).nodes if node.node == "n1"]
         assert any("In use by another client" in line for line in node.problems)
         n1.refuse = ""
         await until(lambda: n1.layout("GPU-n1-0") == [("7g.80gb", 0)])
-        await until(lambda: not list(site.engine.steps.problems("n1")))
+        await until(lambda: not list(site.engine.desk.steps.problems("n1")))
 
 
 async def test_controller_that_died_leaves_the_pool_as_it_is_and_the_next_one_agrees(
@@ -281,7 +286,7 @@ async def test_controller_that_died_leaves_the_pool_as_it_is_and_the_next_one_ag
 async def test_observing_controller_changes_nothing(socket: Path, tmp_path: Path) -> None:
     async with controller(socket, tmp_path, mode=Mode.OBSERVE) as site, site.agent("n1", pools.MIXED):
         async with await site.link() as link:
-            await until(lambda: site.engine.decision and site.engine.decision.gres)
+            await until(lambda: site.engine.desk.decision and site.engine.desk.decision.gres)
             status = await link.status()
         assert not site.slurm.written
         assert not (tmp_path / "catalogue").exists()
@@ -317,7 +322,7 @@ async def test_second_session_of_a_node_takes_over(socket: Path, tmp_path: Path)
     async with controller(socket, tmp_path) as site, await site.link() as link, link.session() as old:
         dead = ListAgent("n1", {}, old)
         await dead.tell()
-        await until(lambda: site.engine.roster["n1"].outbox is not None)
+        await until(lambda: site.engine.desk.roster["n1"].outbox is not None)
         async with site.agent("n1", pools.MIXED) as n1:
             with pytest.raises(LinkError):
                 await dead.listen()

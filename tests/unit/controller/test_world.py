@@ -1,10 +1,13 @@
 """Whatever happens in whatever order, the invariants hold: a generated life of a small pool."""
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from slurm_plugin.controller.state import NodeView
+from slurm_plugin.controller.state import Decision, NodeView, Part
+from slurm_plugin.ports import QueuedJob
 from tests.unit.controller import pools
 from tests.unit.controller.world import World
 
@@ -23,6 +26,9 @@ class Life(RuleBasedStateMachine):
         }
         self.world = World(gpus, pools.group("n1", "n2"))
         self.frozen: dict[str, NodeView] | None = None
+        self.overtaken: set[str] = set()
+        self.last: Decision
+        self.queue: tuple[QueuedJob, ...] = ()  # as the last pass read it
         self.one_pass()
 
     @rule(c=st.sampled_from(CLASSES), count=st.integers(1, 3), nodes=st.integers(1, 2), priority=st.integers(1, 9))
@@ -63,22 +69,42 @@ class Life(RuleBasedStateMachine):
     def freeze(self) -> None:
         """A pass has begun: what agents tell from now on is for the next one."""
         self.frozen = self.world.views()
+        self.overtaken.clear()
 
     @precondition(lambda self: self.frozen is not None)
     @rule()
     def finish(self) -> None:
         """It reads Slurm as it is now, decides, and carries out. Steps are made by agents, which know better."""
         assert self.frozen is not None
-        decision = self.world.decide(self.frozen)
+        self.queue = self.world.queue()
+        decision = self.world.decide(self.frozen).without(self.overtaken, self.last)
         gone = any(step.destroy for steps in decision.steps.values() for step in steps)
         if not gone or self.frozen == self.world.views():
             self.world.carry_out(decision)
+            self.last = decision
         self.frozen = None
 
     @rule()
     def one_pass(self) -> None:
-        self.world.carry_out(self.world.decide(self.world.views()))
+        self.queue = self.world.queue()
+        self.last = self.world.decide(self.world.views())
+        self.world.carry_out(self.last)
         self.frozen = None
+
+    @precondition(lambda self: self.ended())
+    @rule(data=st.data())
+    def fence(self, data: st.DataObject) -> None:
+        """An epilog frees slices and waits for the verdict: its node alone is decided, by the queue as it was read."""
+        node, job = data.draw(st.sampled_from(self.ended()))
+        freed = frozenset(self.world.grants[node, job].slices)
+        self.world.release(node, job)
+        queue = tuple(replace(one, state="COMPLETING") if one.job_id == job else one for one in self.queue)
+        views = {node: self.world.views()[node]}
+        decision = self.world.decide(views, queue, Part(freed=freed, waiting=self.last.waiting))
+        assert not decision.steps
+        self.world.carry_out(decision)
+        self.last = self.last.with_part(decision)
+        self.overtaken.add(node)
 
     @rule()
     def settle(self) -> None:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 
+from slurm_plugin.choice import Slice
 from slurm_plugin.controller.decide import decide
-from slurm_plugin.controller.state import Decision, NodeState, NodeView, Slice, State
+from slurm_plugin.controller.state import Decision, NodeState, NodeView, Part, State
 from slurm_plugin.model import Gpu, Grant, Instance, Step
 from slurm_plugin.pool import NodeGroup
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
@@ -86,7 +87,12 @@ class World:
     def views(self) -> dict[str, NodeView]:
         return {name: self._view(name) for name in self.gpus}
 
-    def decide(self, views: dict[str, NodeView]) -> Decision:
+    def queue(self) -> tuple[QueuedJob, ...]:
+        return (*self.waiting.values(), *self.jobs.values(), *self.completing.values())
+
+    def decide(
+        self, views: dict[str, NodeView], queue: tuple[QueuedJob, ...] | None = None, part: Part | None = None
+    ) -> Decision:
         nodes = {
             name: NodeState(name=name, group=self.group, view=view, slurm=self.slurm[name])
             for name, view in views.items()
@@ -96,16 +102,18 @@ class World:
                 config=pools.config(*self.gpus),
                 serving=pools.serving(),
                 nodes=nodes,
-                jobs=(*self.waiting.values(), *self.jobs.values(), *self.completing.values()),
+                jobs=self.queue() if queue is None else queue,
                 present=self.present,
                 assigned=self.assigned,
                 now=NOW,
+                part=part,
             )
         )
 
     def carry_out(self, decision: Decision) -> None:
         self.assigned = dict(decision.assigned)
-        self.present = {o.slice: o.gres_class for offers in decision.offers.values() for o in offers}
+        fresh = {o.slice: o.gres_class for offers in decision.offers.values() for o in offers}
+        self.present = fresh if len(decision.offers) == len(self.gpus) else {**self.present, **fresh}
         for name, gres in decision.gres.items():
             self.slurm[name] = replace(self.slurm[name], gres=gres)
         for name, steps in decision.steps.items():

@@ -1,0 +1,117 @@
+"""What the controller has in hand: who is there, what Slurm said, what was decided, and what the agents were told.
+
+Two work at it: the pass, which decides about the pool, and the fences, which decide about single nodes meanwhile. What
+a fence has decided, a pass whose view is older leaves alone: `overtaken`. Nobody takes a view while a fence is at work:
+`apart`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from slurm_plugin.controller import wire
+from slurm_plugin.controller.books import Books
+from slurm_plugin.controller.roster import Member, Roster
+from slurm_plugin.controller.shopfront import Shopfront
+from slurm_plugin.controller.state import Decision, NodeState, OfferOut, Part, State
+from slurm_plugin.controller.steps import Steps
+from slurm_plugin.pool import Mode, PoolConfig
+from slurm_plugin.ports import QueuedJob
+from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """What the agents had told at one moment. GPUs held then stay so for the pass: an answer that comes later says
+    nothing about what is seen here."""
+
+    nodes: Mapping[str, NodeState]
+    held: frozenset[str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Desk:
+    config: PoolConfig
+    roster: Roster
+    books: Books
+    shop: Shopfront
+    clock: Callable[[], float] = time.time
+    steps: Steps = field(default_factory=Steps)
+    decision: Decision | None = None
+    present: Mapping[str, str] = field(default_factory=dict)  # slice -> class it is offered as
+    problems: dict[str, str] = field(default_factory=dict)  # of the pool, by what they are about
+    changed: set[str] = field(default_factory=set)  # nodes whose agent said something since the last pass
+    wake: asyncio.Event = field(default_factory=asyncio.Event)  # there is something for a pass to look at
+    overtaken: set[str] = field(default_factory=set)
+    apart: asyncio.Lock = field(default_factory=asyncio.Lock)
+    told: dict[str, object] = field(default_factory=dict)  # node -> what its agent was sent last
+
+    def look_at(self, names: Iterable[str]) -> None:
+        """A pass is to look at these nodes soon."""
+        self.changed.update(names)
+        self.wake.set()
+
+    def views(self, names: Iterable[str] | None = None) -> Views:
+        """Of these nodes, or of all."""
+        now = self.clock()
+        nodes = {
+            name: NodeState(name=name, group=member.group, view=member.view, agent=member.agent(now))
+            for name in (self.roster if names is None else names)
+            for member in (self.roster[name],)
+        }
+        return Views(nodes=nodes, held=self.steps.held(now))
+
+    def state(
+        self,
+        views: Views,
+        config: PoolConfig,
+        *,
+        jobs: tuple[QueuedJob, ...] | None = None,
+        part: Part | None = None,
+    ) -> State:
+        slurm, totals = self.books.nodes, self.books.totals
+        known = self.decision is not None and config.groups == self.config.groups
+        return State(
+            config=config,
+            serving=self.shop.serving,
+            nodes={
+                name: replace(view, slurm=slurm.get(name), total=totals.get(name, 0))
+                for name, view in views.nodes.items()
+            },
+            jobs=self.books.jobs if jobs is None else jobs,
+            present=self.present,
+            assigned=self.decision.assigned if self.decision and known else {},
+            held_gpus=views.held,
+            now=self.clock(),
+            part=part,
+        )
+
+    def tell(self, offers: Mapping[str, tuple[OfferOut, ...]]) -> bool:
+        """Send every agent what changed for it. True when somebody was told something.
+
+        While the pool is only observed an agent hears that, and of its slices what they were offered as before.
+        """
+        observe, serving, told = self.config.mode is Mode.OBSERVE, self.shop.serving, False
+        for name, all_ in offers.items():
+            node = self._as_before(all_) if observe else all_
+            member = self.roster.get(name)
+            if member is not None and member.outbox is not None and self.told.get(name) != (node, serving, observe):
+                self.told[name] = (node, serving, observe)
+                gpus = [gpu.uuid for gpu in member.gpus or () if member.group.takes(gpu.index)]
+                member.say(pb.ToAgent(offers=wire.offers_message(node, serving, gpus, observe=observe)))
+                told = True
+        if not observe:
+            fresh = {offer.slice: offer.gres_class for node in offers.values() for offer in node}
+            whole = len(offers) == len(self.roster)
+            self.present = fresh if whole else {**self.present, **fresh}
+        return told
+
+    def _as_before(self, offers: tuple[OfferOut, ...]) -> tuple[OfferOut, ...]:
+        known = (offer for offer in offers if offer.slice in self.present)
+        return tuple(OfferOut(slice=offer.slice, gres_class=self.present[offer.slice]) for offer in known)
+
+    def answer(self, fences: Collection[tuple[Member, int]]) -> None:
+        """Let these epilogs end."""
+        for member, job_id in fences:
+            member.say(pb.ToAgent(verdict=pb.Verdict(job_id=job_id)))

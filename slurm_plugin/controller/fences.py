@@ -1,0 +1,94 @@
+"""The fences: what a job has just freed is decided about before its epilog ends, for its node alone.
+
+No job starts on the node until then. A pass over the whole pool may take a second; this takes one look at the nodes in
+question, one decision about them, and one command. It knows the queue as the last pass read it: that is enough to keep
+a freed slice from whoever should not have it, and the pass that follows sees to the rest.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from slurm_plugin.controller.books import Gres
+from slurm_plugin.controller.decide import decide
+from slurm_plugin.controller.desk import Desk, Views
+from slurm_plugin.controller.roster import Member
+from slurm_plugin.controller.state import Decision, Part
+from slurm_plugin.errors import SlurmError
+from slurm_plugin.pool import Mode
+from slurm_plugin.ports import QueuedJob
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 64  # fences decided together; the others are next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """An epilog that waits for a verdict."""
+
+    member: Member
+    job_id: int
+    slices: tuple[str, ...]
+
+
+class Fences:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._waiting: list[Fence] = []
+        self._some = asyncio.Event()
+
+    def ask(self, fence: Fence) -> None:
+        self._waiting.append(fence)
+        self._some.set()
+
+    async def run(self) -> None:
+        """Answer fence after fence, for ever. An epilog is never kept by an error, ours or Slurm's."""
+        while True:
+            await self._some.wait()
+            fences, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
+            if not self._waiting:
+                self._some.clear()
+            try:
+                await self._decide(fences)
+            except SlurmError as error:
+                self._desk.problems["slurm"] = str(error)
+                log.warning("fence.slurm", extra={"error": str(error)})
+                self._desk.books.read_all_next()
+            except Exception:
+                log.exception("fence.failed")
+                self._desk.books.read_all_next()
+            finally:
+                self._desk.answer([(fence.member, fence.job_id) for fence in fences])
+                self._desk.look_at(fence.member.name for fence in fences)
+
+    async def _decide(self, fences: Collection[Fence]) -> None:
+        desk = self._desk
+        async with desk.apart:
+            names = {f.member.name for f in fences if desk.roster.get(f.member.name) is f.member}
+            if desk.decision is None or desk.config.mode is Mode.OBSERVE or not names:
+                return
+            jobs, views = self._jobs(fences), desk.views(names)
+            await desk.books.look(names)
+            part = Part(
+                freed=frozenset(slice_ for fence in fences for slice_ in fence.slices), waiting=desk.decision.waiting
+            )
+            decision = self._on_part(views, jobs, part)
+            desk.overtaken |= names
+            desk.decision = desk.decision.with_part(decision)
+            desk.tell(decision.offers)
+
+            async def again() -> Gres:
+                return self._on_part(views, jobs, part).gres
+
+            await desk.books.publish(decision.gres, again)
+
+    def _on_part(self, views: Views, jobs: tuple[QueuedJob, ...], part: Part) -> Decision:
+        return decide(self._desk.state(views, self._desk.config, jobs=jobs, part=part))
+
+    def _jobs(self, fences: Collection[Fence]) -> tuple[QueuedJob, ...]:
+        """The queue as it was read, but for what has been heard since: these jobs are over."""
+        over = {fence.job_id for fence in fences}
+        jobs = self._desk.books.jobs
+        return tuple(replace(job, state="COMPLETING") if job.job_id in over else job for job in jobs)
