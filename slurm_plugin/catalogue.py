@@ -11,6 +11,7 @@ read it. A line-based text, one fact a line, single blanks between fields:
     class m20 memory 20 2 1g.20gb 2g.20gb name, kind, number or -, weight, profiles that serve it, best first
     alias tiny 1g.10gb
     shape 1 64 512000 1g.10gb=28 m20=12   id, CPUs, memory in MiB, most slices of each class it can hold
+    made 1 1g.10gb=16                     most slices of each class under the layouts of today; no line: not known
     node n[1-40] 1                        host list, shape; one shape may have several lines
     end 14                                lines before this one
 
@@ -19,8 +20,8 @@ A text without its right last line is half a text: refused whole, like any line 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from slurm_plugin.errors import ConfigError
@@ -69,6 +70,11 @@ class Shape:
     cpus: int
     memory_mib: int
     most: Mapping[str, int]  # class -> slices; a class that is not here has none
+    made: Mapping[str, int] | None = None  # the same of what the layouts of today make; None: not known
+
+    def makes(self, name: str) -> int:
+        """Slices of this class that such a node may have without an admin's change."""
+        return (self.most if self.made is None else self.made).get(name, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,18 +108,24 @@ class NodeFacts:
     cpus: int
     memory_mib: int
     most: Mapping[str, int]
+    made: Mapping[str, int] | None = None
 
 
 def shapes(nodes: Mapping[str, NodeFacts]) -> tuple[tuple[Shape, ...], dict[str, int]]:
     """Nodes gathered by what they can hold: (shapes, node -> shape id). Ids count from 1 in the order of the nodes."""
-    seen: dict[tuple[int, int, tuple[tuple[str, int], ...]], Shape] = {}
+    seen: dict[Hashable, Shape] = {}
     of: dict[str, int] = {}
     for name, facts in nodes.items():
-        most = {one: count for one, count in facts.most.items() if count > 0}
-        key = (facts.cpus, facts.memory_mib, tuple(sorted(most.items())))
-        shape = seen.setdefault(key, Shape(id=len(seen) + 1, cpus=facts.cpus, memory_mib=facts.memory_mib, most=most))
-        of[name] = shape.id
+        most = _positive(facts.most)
+        made = None if facts.made is None else _positive(facts.made)
+        key = (facts.cpus, facts.memory_mib, frozenset(most.items()), made and frozenset(made.items()), made is None)
+        fresh = Shape(id=len(seen) + 1, cpus=facts.cpus, memory_mib=facts.memory_mib, most=most, made=made)
+        of[name] = seen.setdefault(key, fresh).id
     return tuple(seen.values()), of
+
+
+def _positive(counts: Mapping[str, int]) -> dict[str, int]:
+    return {one: count for one, count in counts.items() if count > 0}
 
 
 def render(catalogue: Catalogue) -> str:
@@ -131,15 +143,8 @@ def render(catalogue: Catalogue) -> str:
             for one in catalogue.classes
         ),
         *(f"alias {name} {target}" for name, target in catalogue.aliases.items()),
-        *(
-            " ".join(
-                (
-                    f"shape {one.id} {one.cpus} {one.memory_mib}",
-                    *(f"{name}={count}" for name, count in one.most.items()),
-                )
-            )
-            for one in catalogue.shapes
-        ),
+        *(" ".join((f"shape {one.id} {one.cpus} {one.memory_mib}", *_pairs(one.most))) for one in catalogue.shapes),
+        *(" ".join((f"made {one.id}", *_pairs(one.made))) for one in catalogue.shapes if one.made is not None),
         *_node_lines(catalogue.nodes),
     ]
     text = "\n".join((*lines, f"end {len(lines)}", ""))
@@ -156,6 +161,10 @@ def _node_lines(nodes: Mapping[str, int]) -> Iterator[str]:
     for shape, names in names_of.items():
         for at in range(0, len(names), LINE_HOSTS):
             yield f"node {compress(names[at : at + LINE_HOSTS])} {shape}"
+
+
+def _pairs(counts: Mapping[str, int]) -> Iterator[str]:
+    return (f"{name}={count}" for name, count in counts.items())
 
 
 def parse(text: str) -> Catalogue:
@@ -177,6 +186,14 @@ def parse(text: str) -> Catalogue:
     return reader.catalogue()
 
 
+def _counts(fields: Sequence[str]) -> dict[str, int] | None:
+    """`class=count` fields; None when one of them is something else."""
+    pairs = [one.split("=") for one in fields]
+    if not all(len(pair) == 2 and _NUMBER.fullmatch(pair[1]) for pair in pairs):
+        return None
+    return {name: int(count) for name, count in pairs}
+
+
 class _Reader:
     """One parse. `read` takes one line's fields and says whether it understood them."""
 
@@ -191,7 +208,7 @@ class _Reader:
     def read(self, fields: Sequence[str]) -> bool:
         key, *rest = fields
         word = _HOSTS if key == "node" else _WORD
-        if not all(word.fullmatch(one.replace("=", "-", 1) if key == "shape" else one) for one in rest):
+        if not all(word.fullmatch(one.replace("=", "-", 1) if key in ("shape", "made") else one) for one in rest):
             return False
         if len(fields) != _WIDTHS.get(key, len(fields)):
             return False
@@ -215,6 +232,8 @@ class _Reader:
                 )
             case "shape":
                 return self._shape(rest)
+            case "made":
+                return self._made(rest)
             case "node":
                 return (
                     bool(_NUMBER.fullmatch(rest[1]))
@@ -240,13 +259,21 @@ class _Reader:
         return True
 
     def _shape(self, rest: list[str]) -> bool:
-        pairs = [one.split("=") for one in rest[3:]]
-        numbers = [*rest[:3], *(pair[-1] for pair in pairs)]
-        if len(rest) < 3 or not all(map(_NUMBER.fullmatch, numbers)) or any(len(pair) != 2 for pair in pairs):
+        most = _counts(rest[3:])
+        if len(rest) < 3 or not all(map(_NUMBER.fullmatch, rest[:3])) or most is None:
             return False
-        most = {name: int(count) for name, count in pairs}
         shape = Shape(id=int(rest[0]), cpus=int(rest[1]), memory_mib=int(rest[2]), most=most)
         return self.shapes.setdefault(shape.id, shape) is shape
+
+    def _made(self, rest: list[str]) -> bool:
+        made = _counts(rest[1:])
+        if not rest or not _NUMBER.fullmatch(rest[0]) or made is None:
+            return False
+        shape = self.shapes.get(int(rest[0]))
+        if shape is None or shape.made is not None:
+            return False
+        self.shapes[shape.id] = replace(shape, made=made)
+        return True
 
     def _nodes(self, hosts: str, shape: int) -> bool:
         try:

@@ -15,7 +15,7 @@ from slurm_plugin.catalogue import Catalogue, Class, Kind
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig import serving
 from slurm_plugin.mig.geometry import Shapes, attributes, compute_slices, memory_gb, memory_slices
-from slurm_plugin.mig.layouts import engine_limit
+from slurm_plugin.mig.layouts import engine_limit, why_impossible
 from slurm_plugin.request import Refusal, Request, Want, parse, resolve
 
 Products = Mapping[str, Shapes]  # any name for a GPU model -> its profiles by name
@@ -102,6 +102,23 @@ def most(classes: Iterable[Class], gpus: Sequence[Shapes]) -> dict[str, int]:
     classes = tuple(classes)
     by_model = {key: {one.name: _most(profiles, one.profiles) for one in classes} for key, profiles in models.items()}
     return {one.name: sum(by_model[id(profiles)][one.name] for profiles in gpus) for one in classes}
+
+
+def made(classes: Iterable[Class], gpus: Sequence[Shapes], layouts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """The most slices of each class on a node whose GPUs each have one of these layouts (profile -> count).
+
+    A GPU that can have none of them keeps what it is found with: it counts for the most it can hold.
+    """
+    models = {id(profiles): profiles for profiles in gpus}
+    possible = {
+        key: [one for one in layouts if why_impossible(profiles, one) is None] for key, profiles in models.items()
+    }
+
+    def on(profiles: Shapes, found: Class) -> int:
+        counts = [sum(layout.get(name, 0) for name in found.profiles) for layout in possible[id(profiles)]]
+        return max(counts) if counts else _most(profiles, found.profiles)
+
+    return {one.name: sum(on(profiles, one) for profiles in gpus) for one in classes}
 
 
 def _most(profiles: Shapes, names: Iterable[str]) -> int:

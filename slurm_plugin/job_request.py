@@ -89,7 +89,7 @@ def decide(job: Job, catalogue: Catalogue) -> JobRewrite | Refusal | None:
         gres_class=rewrite.gres_class,
         count=rewrite.count,
         words=(request.words if where == "node" else f"{request.words} per {where}")[:MAX_WORDS],
-        notes=(*rewrite.notes, *_warnings(job, rewrite.count, catalogue)),
+        notes=(*rewrite.notes, *_warnings(job, rewrite, catalogue)),
     )
 
 
@@ -151,12 +151,43 @@ def _partitions(text: str, catalogue: Catalogue) -> str | Refusal:
     return ",".join(dict.fromkeys((*chosen, *behind)))
 
 
-def _warnings(job: Job, count: int, catalogue: Catalogue) -> Iterable[str]:
+def _warnings(job: Job, rewrite: Rewrite, catalogue: Catalogue) -> Iterable[str]:
+    count = rewrite.count
+    yield from _unmade(job, rewrite, catalogue)
     if count > 1 and tasks_per_node(job) == 1:
         yield (
             f"{catalogue.gres}: warning: {count} slices for one task, and a CUDA process uses only one; "
             f"--ntasks-per-node={count} gives each task its own"
         )
+
+
+def _unmade(job: Job, rewrite: Rewrite, catalogue: Catalogue) -> Iterable[str]:
+    """The job fits, but the layouts of today make too few of its slices: no layout comes about by waiting."""
+    need = _need(job, rewrite, catalogue)
+    if job.hosts:
+        of, nodes, there = (
+            " of these nodes",
+            len(set(job.hosts)),
+            Counter(catalogue.nodes[host] for host in set(job.hosts)),
+        )
+    else:
+        of, nodes, there = "", job.nodes_min or 1, _population(job, catalogue)
+    shapes = [(catalogue.by_shape[one], number) for one, number in there.items() if number > 0]
+    ready = sum(
+        number for shape, number in shapes if shape.makes(need.gres_class) >= need.count and not _lack(shape, need)
+    )
+    if ready < nodes:
+        what = "too few nodes have a layout that makes" if ready else f"no layout{of} makes"
+        most = max(shape.makes(need.gres_class) for shape, _ in shapes)
+        hint = f"; did you mean {catalogue.gres}:{need.gres_class}:{most}?" if 0 < most < need.count else ""
+        yield f"{catalogue.gres}: warning: {what} {need.text} now; this job waits until an admin changes that{hint}"
+
+
+def _population(job: Job, catalogue: Catalogue) -> Counter[int]:
+    """Nodes of each shape that the job does not exclude."""
+    population = Counter(dict(catalogue.population))
+    population.subtract(catalogue.nodes[host] for host in set(job.not_hosts or ()) if host in catalogue.nodes)
+    return population
 
 
 def _unfit(job: Job, rewrite: Rewrite, catalogue: Catalogue) -> Refusal | None:
@@ -174,8 +205,7 @@ def _unfit(job: Job, rewrite: Rewrite, catalogue: Catalogue) -> Refusal | None:
         lack = _lack(catalogue.by_shape[catalogue.nodes[host]], need)
         if lack:
             return Refusal(text=f"{gres}: node {shown(host)} can't run this job: it {lack}")
-    population = Counter(dict(catalogue.population))
-    population.subtract(catalogue.nodes[host] for host in set(job.not_hosts) if host in catalogue.nodes)
+    population = _population(job, catalogue)
     shapes = [shape for shape in catalogue.shapes if population[shape.id] > 0]
     fitting = [shape for shape in shapes if not _lack(shape, need)]
     if not fitting:
@@ -208,7 +238,8 @@ def _nothing_fits(shapes: Iterable[Shape], need: _Need) -> str:
     most = max((shape.most.get(need.gres_class, 0) for shape in shapes), default=0)
     if most < need.count:
         gres = need.text.partition(":")[0]
-        hint = f"; did you mean {gres}:{need.gres_class}:{most}?" if most else ""
+        made = max((shape.makes(need.gres_class) for shape in shapes), default=0)
+        hint = f"; did you mean {gres}:{need.gres_class}:{made}?" if made else ""
         return f"no node can hold {plural(need.count, 'slice')} of class {need.gres_class} at once{hint}"
     shapes = [shape for shape in shapes if shape.most.get(need.gres_class, 0) >= need.count]
     cpus = max(shape.cpus for shape in shapes)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_plugin.catalogue import Catalogue, Class, Kind, NodeFacts, Shape, shapes
-from slurm_plugin.classes import NamedClass, Products, build, check_aliases, class_named, most
+from slurm_plugin.classes import NamedClass, Products, build, check_aliases, class_named, made, most
 from slurm_plugin.controller.state import Serving
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.geometry import Shapes
@@ -29,7 +29,7 @@ class Offered:
 def geometry(gpus: Sequence[Gpu] | None, group: NodeGroup) -> Geometry:
     """A node's GPUs in the pool, as far as layouts go; from `product:` in pool.yaml when its agent never told."""
     if gpus is None:
-        return (group.product,) * group.count if group.product else ()
+        return (group.product,) * group.in_pool if group.product else ()
     return tuple(gpu.profiles for gpu in gpus if gpu.profiles and group.takes(gpu.index))
 
 
@@ -57,7 +57,7 @@ def offered(
         classes=classes,
     )
     default = _default(config, bare, problems)
-    node_shapes, of_node = _shapes(nodes, models, classes)
+    node_shapes, of_node = _shapes(config, nodes, models, classes)
     catalogue = Catalogue(
         **{
             name: getattr(bare, name) for name in ("pool", "gres", "pad", "mem", "partitions", "exclusive", "operators")
@@ -106,16 +106,22 @@ def _aliases(config: PoolConfig, catalogue: Catalogue, problems: list[str]) -> d
 
 
 def _shapes(
+    config: PoolConfig,
     nodes: Mapping[str, tuple[Geometry, SlurmNode]],
     models: Mapping[tuple[GpuProfile, ...] | str, Shapes],
     classes: tuple[Class, ...],
 ) -> tuple[tuple[Shape, ...], dict[str, int]]:
-    holds: dict[Geometry, dict[str, int]] = {}
+    holds: dict[tuple[Geometry, int], tuple[dict[str, int], dict[str, int] | None]] = {}
     facts: dict[str, NodeFacts] = {}
+    group_of = {host: nth for nth, group in enumerate(config.groups) for host in group.hosts}
     for name in sorted(nodes):
         gpus, slurm = nodes[name]
         if gpus:
-            if gpus not in holds:
-                holds[gpus] = most(classes, [models[one] for one in gpus])
-            facts[name] = NodeFacts(cpus=slurm.cpus, memory_mib=slurm.memory_mib, most=holds[gpus])
+            key = (gpus, group_of[name])
+            if key not in holds:
+                here = [models[one] for one in gpus]
+                layouts = [share.layout for share in config.groups[group_of[name]].shares]
+                holds[key] = most(classes, here), made(classes, here, layouts) if layouts else None
+            can_hold, has = holds[key]
+            facts[name] = NodeFacts(cpus=slurm.cpus, memory_mib=slurm.memory_mib, most=can_hold, made=has)
     return shapes(facts)

@@ -179,18 +179,31 @@ function READ.alias(cat, f)
    return true
 end
 
+-- Fields CLASS=COUNT from `at` on; nil when one of them is something else.
+local function counts(f, at)
+   local found = {}
+   for nth = at, #f do
+      local name, count = f[nth]:match("^([^=]+)=(%d+)$")
+      if not name or not is_number(count) then return nil end
+      found[name] = number(count)
+   end
+   return found
+end
+
 function READ.shape(cat, f)
    if #f < 4 or not (is_number(f[2]) and is_number(f[3]) and is_number(f[4])) then return false end
-   local shape = { id = number(f[2]), cpus = number(f[3]), memory = number(f[4]), most = {}, nodes = 0 }
-   for at = 5, #f do
-      local name, count = f[at]:match("^([^=]+)=(%d+)$")
-      if not name or not is_number(count) then return false end
-      shape.most[name] = number(count)
-   end
-   if cat.by_shape[shape.id] then return false end
+   local shape = { id = number(f[2]), cpus = number(f[3]), memory = number(f[4]), most = counts(f, 5), nodes = 0 }
+   if not shape.most or cat.by_shape[shape.id] then return false end
    cat.shapes[#cat.shapes + 1] = shape
    cat.by_shape[shape.id] = shape
    return true
+end
+
+function READ.made(cat, f)
+   local shape = #f > 1 and is_number(f[2]) and cat.by_shape[number(f[2])]
+   if not shape or shape.made then return false end
+   shape.made = counts(f, 3)
+   return shape.made ~= nil
 end
 
 function READ.node(cat, f)
@@ -211,7 +224,7 @@ local function read_line(cat, line)
    if not READ[key] or #fields ~= (WIDTHS[key] or #fields) then return false end
    local legal = key == "node" and "^[A-Za-z0-9_%.%+%-,%[%]]+$" or "^[A-Za-z0-9_%.%+%-]+$"
    for at = 2, #fields do
-      local word = key == "shape" and fields[at]:gsub("=", "-", 1) or fields[at]
+      local word = (key == "shape" or key == "made") and fields[at]:gsub("=", "-", 1) or fields[at]
       if not word:find(legal) then return false end
    end
    return READ[key](cat, fields)
@@ -614,6 +627,11 @@ local function partitions(text, cat)
    return table.concat(list, ",")
 end
 
+-- How many slices of this class such a node may have without an admin's change.
+local function makes(shape, class)
+   return (shape.made or shape.most)[class] or 0
+end
+
 -- What a node of this shape lacks, or nil.
 local function lack(shape, need)
    local most = shape.most[need.class] or 0
@@ -628,16 +646,17 @@ local function lack(shape, need)
 end
 
 local function nothing_fits(shapes, need)
-   local most, cpus, memory = 0, 0, 0
+   local most, made, cpus, memory = 0, 0, 0, 0
    for _, shape in ipairs(shapes) do
       most = math.max(most, shape.most[need.class] or 0)
+      made = math.max(made, makes(shape, need.class))
       if (shape.most[need.class] or 0) >= need.count then
          cpus = math.max(cpus, shape.cpus)
          if shape.cpus >= need.cpus then memory = math.max(memory, shape.memory) end
       end
    end
    if most < need.count then
-      local hint = most > 0 and string.format("; did you mean %s:%s:%d?", M.gres, need.class, most) or ""
+      local hint = made > 0 and string.format("; did you mean %s:%s:%d?", M.gres, need.class, made) or ""
       return refuse("no node can hold %s of class %s at once%s", plural(need.count, "slice"), need.class, hint)
    end
    if cpus < need.cpus then
@@ -689,6 +708,37 @@ local function population(job, cat)
       end
    end
    return left
+end
+
+-- The job fits, but the layouts of today make too few of its slices: no layout comes about by waiting. A warning, or nil.
+local function unmade(job, need, cat)
+   local left, nodes, of, seen = population(job, cat), job.nodes_min or 1, "", {}
+   if #job.hosts > 0 then
+      left, nodes, of = {}, 0, " of these nodes"
+      for _, host in ipairs(job.hosts) do
+         local id = cat.nodes[host].id
+         if not seen[host] then
+            left[id], nodes = (left[id] or 0) + 1, nodes + 1
+         end
+         seen[host] = true
+      end
+   end
+   local ready, most = 0, 0
+   for id, number_of_nodes in pairs(left) do
+      local shape = cat.by_shape[id]
+      if number_of_nodes > 0 then
+         most = math.max(most, makes(shape, need.class))
+         if makes(shape, need.class) >= need.count and not lack(shape, need) then ready = ready + number_of_nodes end
+      end
+   end
+   if ready >= nodes then return nil end
+   local what = ready > 0 and "too few nodes have a layout that makes" or "no layout" .. of .. " makes"
+   local hint = ""
+   if most > 0 and most < need.count then
+      hint = string.format("; did you mean %s:%s:%d?", M.gres, need.class, most)
+   end
+   local warning = "%s: warning: %s %s now; this job waits until an admin changes that%s"
+   return string.format(warning, M.gres, what, need.text, hint)
 end
 
 local function need_of(job, rewrite)
@@ -752,6 +802,7 @@ function M.decide(job, cat)
    local refusal = unfit(job, found, cat)
    if refusal then return refusal end
    local notes = found.notes
+   notes[#notes + 1] = unmade(job, need_of(job, found), cat)
    if found.count > 1 and tasks_per_node(job) == 1 then
       local warning = "%s: warning: %d slices for one task, and a CUDA process uses only one; "
       local better = string.format("--ntasks-per-node=%d gives each task its own", found.count)

@@ -9,7 +9,7 @@ import pytest
 from slurm_plugin import catalogue_file
 from slurm_plugin.catalogue import Exclusive, NodeFacts, parse, render, shapes
 from slurm_plugin.errors import ConfigError
-from tests.cases.pool import pool
+from tests.cases.pool import laid_out, pool
 
 TEXT = render(pool())
 
@@ -63,6 +63,18 @@ def test_a_line_that_is_wrong_makes_the_whole_wrong(old: str, new: str) -> None:
     lines = TEXT.replace(old, new, 1).split("\n")[:-2]
     with pytest.raises(ConfigError):
         parse("\n".join([*lines, f"end {len(lines)}", ""]))
+
+
+@pytest.mark.parametrize(
+    "line", ["made 1", "made 9 m20=1", "made 2 m20", "made x m20=1", "made", "made 2 m20=-1", "made 2 m20=1=2"]
+)
+def test_what_layouts_make_is_told_once_and_of_a_shape_that_was(line: str) -> None:
+    text = render(laid_out())
+    assert parse(text) == laid_out()
+    lines = text.split("\n")[:-2]
+    at = lines.index(next(one for one in lines if one.startswith("node ")))
+    with pytest.raises(ConfigError, match="not understood"):
+        parse("\n".join([*lines[:at], line, *lines[at:], f"end {len(lines) + 1}", ""]))
 
 
 def test_many_nodes_are_a_few_short_lines() -> None:

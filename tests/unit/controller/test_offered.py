@@ -5,7 +5,7 @@ from dataclasses import replace
 from slurm_plugin import catalogue
 from slurm_plugin.classes import NamedClass
 from slurm_plugin.controller.offered import geometry, offered
-from slurm_plugin.pool import NodeGroup
+from slurm_plugin.pool import NodeGroup, Share
 from tests.unit.controller.pools import SEVEN, config, gpu, group, slurm_node
 
 TWO = (gpu("a", SEVEN), gpu("b", SEVEN, index=1))
@@ -24,6 +24,31 @@ def test_catalogue_reads_back_with_what_nodes_can_hold() -> None:
     assert len(book.shapes) == 1
     assert book.shapes[0].most["1g.10gb"] == 14
     assert made.serving.home["1g.10gb"] == "1g.10gb"
+
+
+def test_the_catalogue_tells_what_the_layouts_make() -> None:
+    groups = (
+        replace(group("n1"), shares=(Share(layout={"3g.40gb": 1, "1g.10gb": 4}),)),
+        replace(group("n2"), shares=(Share(layout={"1g.10gb": 7}, share=2), Share(layout={"7g.80gb": 1}))),
+        replace(group("n3"), shares=()),
+        replace(group("n4"), shares=(Share(layout={"1g.5gb": 7}),)),  # for another model: it stays as it is found
+    )
+    facts = {f"n{nth}": (geometry(TWO, one), slurm_node(f"n{nth}")) for nth, one in enumerate(groups, 1)}
+    made = offered(replace(config("n1"), groups=groups), facts, ())
+    assert made is not None
+    book = made.catalogue
+    n1, n2, n3, n4 = (book.by_shape[book.nodes[name]] for name in sorted(facts))
+    assert [n1.makes(name) for name in ("1g.10gb", "3g.40gb", "m20", "m10", "2g.20gb", "7g.80gb")] == [
+        8,
+        2,
+        2,
+        10,
+        0,
+        0,
+    ]
+    assert (n2.makes("1g.10gb"), n2.makes("7g.80gb"), n2.makes("3g.40gb")) == (14, 2, 0)
+    assert n3.made is None
+    assert n4.makes("2g.20gb") == n4.most["2g.20gb"]
 
 
 def test_geometry_is_of_the_pools_gpus_only_and_of_the_product_before_an_agent_was_there() -> None:

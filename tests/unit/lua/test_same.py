@@ -11,14 +11,18 @@ from slurm_plugin.catalogue import parse as parse_catalogue
 from slurm_plugin.catalogue import render
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.job_request import MAX_HOSTS, Job, JobRewrite, decide
+from slurm_plugin.request import Refusal
 from slurm_plugin.slurm.hostlist import expand
-from tests.cases.pool import pool
+from tests.cases.pool import laid_out, pool
 from tests.unit.lua.harness import VERSIONS, Lua
 
 POOL = pool()
 TEXT = render(POOL)
 LUAS = {version: Lua(version) for version in VERSIONS}
 PARSED = {version: lua.catalogue(TEXT) for version, lua in LUAS.items()}
+LAID_OUT = laid_out()
+LAID_OUT_TEXT = render(LAID_OUT)
+LAID_OUT_PARSED = {version: lua.catalogue(LAID_OUT_TEXT) for version, lua in LUAS.items()}
 
 class_texts = st.one_of(
     st.sampled_from([one.name for one in POOL.classes]),
@@ -81,9 +85,56 @@ def test_a_request_means_the_same(text: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(job=jobs)
 def test_a_job_means_the_same(job: Job) -> None:
-    expected = decide(job, POOL)
+    for catalogue, parsed in ((POOL, PARSED), (LAID_OUT, LAID_OUT_PARSED)):
+        expected = decide(job, catalogue)
+        for version, lua in LUAS.items():
+            assert lua.decide(job, parsed[version]) == expected
+
+
+@pytest.mark.parametrize(
+    ("job", "warning"),
+    [
+        (Job(per_node="vgpu:1g.10gb:16"), ""),
+        (Job(per_node="vgpu:1/7:16"), ""),
+        (Job(per_node="vgpu:10gb:20"), ""),
+        (Job(per_node="vgpu:7g.80gb"), ""),
+        (Job(per_node="vgpu:2g.20gb:1"), ""),  # n3's layout is not known
+        (Job(per_node="vgpu:1g.10gb:17"), "no layout makes vgpu:1g.10gb:17 now; {}; did you mean vgpu:1g.10gb:16?"),
+        (Job(per_node="vgpu:2g.20gb:1", not_hosts=("n3",)), "no layout makes vgpu:2g.20gb:1 now; {}"),
+        (Job(per_node="vgpu:1g.10gb+me", not_hosts=("n3",)), "no layout makes vgpu:1g.10gb+me:1 now; {}"),
+        (Job(per_node="vgpu:1g.10gb:1", nodes_min=2), ""),
+        (
+            Job(per_node="vgpu:1g.10gb:1", nodes_min=3),
+            "too few nodes have a layout that makes vgpu:1g.10gb:1 now; {}",
+        ),
+        (Job(per_node="vgpu:1g.10gb:1", hosts=("n1", "n1")), ""),
+        (
+            Job(per_node="vgpu:1g.10gb:1", hosts=("n2",)),
+            "no layout of these nodes makes vgpu:1g.10gb:1 now; {}",
+        ),
+        (Job(per_node="vgpu:1g.10gb:15", cpus_per_task=50, not_hosts=("n1",)), None),
+    ],
+    ids=str,
+)
+def test_what_no_layout_makes_is_told(job: Job, warning: str | None) -> None:
+    found = decide(job, LAID_OUT)
     for version, lua in LUAS.items():
-        assert lua.decide(job, PARSED[version]) == expected
+        assert lua.decide(job, LAID_OUT_PARSED[version]) == found
+    if warning is None:
+        return
+    assert isinstance(found, JobRewrite)
+    told = [note for note in found.notes if "layout" in note]
+    wait = "this job waits until an admin changes that"
+    assert told == ([f"vgpu: warning: {warning.format(wait)}"] if warning else [])
+
+
+def test_a_count_that_is_suggested_works_now() -> None:
+    found = decide(Job(per_node="vgpu:29", not_hosts=("n3",)), LAID_OUT)
+    assert isinstance(found, Refusal)
+    assert found.text.endswith("at once; did you mean vgpu:1g.10gb:16?")
+    again = decide(Job(per_node="vgpu:1g.10gb:16", not_hosts=("n3",)), LAID_OUT)
+    assert isinstance(again, JobRewrite)
+    assert "layout" not in "".join(again.notes)
 
 
 @settings(max_examples=200, deadline=None)
@@ -147,7 +198,7 @@ def accepted(text: str) -> bool:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_a_damaged_catalogue_is_broken_for_both(data: Any) -> None:
-    lines = TEXT.split("\n")
+    lines = data.draw(st.sampled_from([TEXT, LAID_OUT_TEXT])).split("\n")
     at = data.draw(st.integers(0, len(lines) - 1))
     line = data.draw(
         st.one_of(
