@@ -9,7 +9,7 @@ that names the last error and who holds the GPU, its idle slices are nobody's, i
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 1.0  # between two of them
 
 
 class Changes:
-    """`refresh(gpu)` reads the driver anew after a change there, into the book."""
+    """`refresh(gpu)` reads the driver anew after a change there, into the book. False: it does not answer."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Changes:
         gpus: Gpus,
         journal: Journal,
         threads: Threads,
-        refresh: Callable[[str], Awaitable[None]],
+        refresh: Callable[[str], Awaitable[bool]],
         at: durable.At = durable.nowhere,
     ) -> None:
         self._book = book
@@ -50,6 +50,7 @@ class Changes:
         self._at = at
         self._locks: dict[str, asyncio.Lock] = {}
         self._quarantine = Quarantine()
+        self._unread: set[str] = set()  # GPUs that the book has only as they once were
         self._settled = False  # every GPU has been brought to its layout once since this agent started
         self.first_pause_s = FIRST_PAUSE_S
 
@@ -57,8 +58,9 @@ class Changes:
         """Raises OSError when the journal's folder can't be used."""
         await self._threads.disk(self._journal.open)
 
-    def seen(self, gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    def seen(self, gpus: Collection[Gpu]) -> tuple[Gpu, ...]:
         """An inventory as the pool sees it: what it did not make is foreign, what it does not use has a fault."""
+        self._unread = {gpu.uuid for gpu in gpus if gpu.fault}
         granted = {slice_ for grant in self._book.grants.values() for slice_ in grant.slices}
         return tuple(self._seen(gpu, granted) for gpu in gpus)
 
@@ -151,7 +153,7 @@ class Changes:
                 await self._switch_on(uuid)
                 all_ = True
             gpu, record = self._book.gpu(uuid), self._journal.get(uuid)
-            if gpu is None or record is None or gpu.mig is not MigMode.ENABLED:
+            if gpu is None or record is None or gpu.mig is not MigMode.ENABLED or uuid in self._unread:
                 return
             if all_ or record.is_open or self._quarantine.why(uuid) or (record.wanted and not gpu.instances):
                 await self._restore(uuid)
@@ -193,7 +195,7 @@ class Changes:
                 try:
                     await self._drive(self._gpus.apply, now)
                 finally:
-                    await self._refresh(step.gpu)
+                    await self._look(step.gpu)
 
         await self._patiently(once, tries=tries)
         await self._commit(step.gpu)
@@ -221,6 +223,7 @@ class Changes:
         if counts and self._quarantine.failed(gpu, error, time.monotonic()):
             log.error("gpu.quarantined", extra={"gpu": gpu, "error": str(error), "hint": error.hint})
         else:
+            await self._look(gpu)
             await self._make_whole(gpu)
         await self._refresh(gpu)
 
@@ -233,8 +236,13 @@ class Changes:
                     await self._drive(self._gpus.apply, Step(gpu=uuid, destroy=(layout.shape(one),)))
                 except NvmlError as error:
                     log.warning("repair.failed", extra={"gpu": uuid, "start": one.start, "error": str(error)})
-                await self._refresh(uuid)
+                await self._look(uuid)
         await self._commit(uuid)
+
+    async def _look(self, gpu: str) -> None:
+        """After a change there. What can't be seen now is not known to have changed, and not known to have not."""
+        if not await self._refresh(gpu):
+            self._unread.add(gpu)
 
     def _rest(self, uuid: str) -> Step:
         """What is still to do there. What is only not yet known to be left by everybody may go: the driver knows."""
@@ -250,9 +258,9 @@ class Changes:
             raise NvmlError(f"can't write the journal: {error}", hint="nothing was changed on the GPU") from error
 
     async def _commit(self, uuid: str) -> None:
-        """Crash, or no room on disk: the step is taken up again, and finds nothing to do."""
+        """Crash, a blind eye, or no room on disk: the step is taken up again, and finds nothing to do."""
         gpu, record = self._book.gpu(uuid), self._journal.get(uuid)
-        if gpu is not None and record is not None:
+        if gpu is not None and record is not None and uuid not in self._unread:
             try:
                 await self._threads.disk(self._journal.put, layout.outcome(gpu, record))
             except OSError:

@@ -54,25 +54,29 @@ class Slices:
         """Raises OSError when the journal's folder can't be used."""
         await self._changes.open()
 
-    async def refresh(self, renewed: str = "") -> None:
-        """Read the inventory anew. A driver that does not answer changes nothing.
+    async def refresh(self, renewed: str = "") -> bool:
+        """Read the inventory anew. A driver that does not answer changes nothing: False.
 
         `renewed`: a GPU whose devices can't be taken for settled, since an instance may be another under an old number.
         """
         async with self._reading:
             try:
                 changed = await self._read()
-                if self._book.vanished():  # seen twice, or it is not believed
+                if self._gone():  # seen twice, or it is not believed
                     changed |= await self._read()
             except NvmlError as error:
                 log.warning("inventory.failed", extra={"error": str(error)})
-                return
-            if gone := tuple(grant for grant in self._book.vanished() if grant.run not in self._book.lost):
+                return False
+            if gone := self._gone():
                 await self.lost(gone)
                 changed = True
         if changed:
             self.moved()
         await self.settle_devices(renewed)
+        return True
+
+    def _gone(self) -> tuple[Grant, ...]:
+        return tuple(grant for grant in self._book.vanished() if grant.run not in self._book.lost)
 
     async def _read(self) -> bool:
         gpus = await self._threads.driver(self._gpus.inventory)

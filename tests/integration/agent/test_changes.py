@@ -357,6 +357,33 @@ async def test_a_step_that_can_not_be_committed_is_found_done(bench: Bench, tmp_
         assert all(not one.foreign for one in seen(bench).instances)
 
 
+@pytest.mark.parametrize("blind", ["all", "one"])
+async def test_what_was_made_unseen_is_known_for_ours_when_it_can_be_seen(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, blind: str
+) -> None:
+    async with bench.running():
+        look, before = bench.gpus.inventory, bench.gpus.now["A"]
+
+        def silent() -> tuple[Gpu, ...]:
+            raise NvmlError("timed out")
+
+        def stale() -> tuple[Gpu, ...]:
+            return (replace(before, fault="reading it: timed out"),)
+
+        def after(_step: Step) -> None:
+            monkeypatch.setattr(bench.gpus, "inventory", silent if blind == "all" else stale)
+
+        bench.gpus.before = after
+        await bench.slices.make(RECUT)
+        monkeypatch.setattr(bench.gpus, "inventory", look)
+        await bench.slices.tend()
+        assert starts(bench) == [("1g.20gb", 0), ("1g.20gb", 2), ("1g.20gb", 4), ("1g.20gb", 6)]
+        assert not any(one.foreign for one in seen(bench).instances)
+        assert len(bench.gpus.steps) == 1
+    async with bench.running():
+        assert not any(one.foreign for one in seen(bench).instances)
+
+
 async def test_steps_of_one_gpu_wait_for_each_other(bench: Bench) -> None:
     async with bench.running():
         await asyncio.gather(
