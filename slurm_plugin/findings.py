@@ -185,6 +185,17 @@ _JOBS = {
         "the agent gives up after 30 s and requeues the job; this one it could not",
         _END_JOB,
     ),
+    "open-devices": Fault(
+        "{node}: the devices of job {job} could not be made its user's alone",
+        "any user who is on the node may be able to open its slices",
+        "ssh {host} 'journalctl -u vgpu-agent --since -1hour | grep device.not_owned'",
+    ),
+    "unconfined-job": Fault(
+        "{node}: job {job} runs outside a device cgroup, though the node can make one",
+        "it can open the slices of other jobs of its user",
+        "ssh {host} 'journalctl -u vgpu-agent --since -1hour | grep cgroup.failed'",
+        passing=True,
+    ),
     "held-job": Fault(
         "job {job}: Slurm holds it ({reason}) with {asked}",
         "Slurm looked at it without the wait partition, and such a job never starts by itself",
@@ -219,6 +230,12 @@ _GPUS = {
         "{node} GPU {index}: {profile} at {start} (GPU instance {gi}) is not the pool's",
         "others made it or use it: the pool works round it for ever and never offers it",
         "ssh {host} 'nvidia-smi mig -i {index} -gi {gi} -dci; nvidia-smi mig -i {index} -gi {gi} -dgi'",
+    ),
+    "slice-held": Fault(
+        "{node} GPU {index}: {profile} at {start} is held by {who}",
+        "no job has this slice, but these processes have not left it: nobody gets it until they end",
+        "ssh {host} kill {pid}",
+        passing=True,
     ),
     "half-made": Fault(
         "{node} GPU {index}: {profile} at {start} (GPU instance {gi}) has no compute instance",

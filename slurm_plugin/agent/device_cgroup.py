@@ -80,13 +80,17 @@ class DeviceCgroup:
             return False
         return True
 
-    def holds(self, run: RunKey) -> bool:
-        """Is this run's cgroup there, with a program of ours?"""
+    def confines(self, pid: int, run: RunKey) -> bool:
+        """Is this process in its run's cgroup, with a program of ours on it?"""
         if self._mount is None or self.why_not:
             return False
-        folders = [home / _name(run) for home in self._homes]
-        folders += self._mount.glob(f"*/*slurmstepd.scope/job_{run.job_id}")
-        return any(_programs(folder) for folder in folders)
+        try:
+            path = self._path_of(pid)
+        except OSError:
+            return False
+        if (slurms := _slurms(path, run.job_id)) is not None:
+            return bool(_programs(self._mount / slurms))
+        return f"/{path}/".endswith(f"/{self._folder}/{_name(run)}/") and bool(_programs(self._mount / path))
 
     def sweep(self, alive: frozenset[RunKey]) -> None:
         """Remove the cgroups of runs that are over. Where somebody of such a run lives on, he may open nothing more."""

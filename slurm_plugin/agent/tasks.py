@@ -74,14 +74,23 @@ class Tasks:
         """Take up the shares of steps that are still running, and see which jobs are confined."""
         await self._threads.disk(self._cgroup.start)
         self._book.confines = not self._cgroup.why_not
-        for grant in tuple(self._book.grants.values()):
-            if not await self._threads.disk(self._cgroup.holds, grant.run):
-                self._book.unconfined.add(grant.run.job_id)
+        self._book.unconfined |= await self._threads.disk(self._strays)
         for key, slices in (await self._threads.disk(self._store.leases)).items():
             pid, _, started = key.partition(":")
             step = step_of(int(pid), self._proc) if pid.isdecimal() else None
             if step is not None and step.key == f"{pid}:{started}" and self._watch(step):
                 self._shares[key] = slices
+
+    def _strays(self) -> set[int]:
+        """Jobs with slices of which a process runs outside its cgroup: its task prolog found no agent that could."""
+        runs = {job_id: grant.run for job_id, grant in tuple(self._book.grants.items())}
+        found: set[int] = set()
+        for pid in [int(entry.name) for entry in self._proc.iterdir() if entry.name.isdecimal()] if runs else ():
+            step = step_of(pid, self._proc)
+            run = runs.get(step.job_id) if step is not None and step.pid != pid else None
+            if run is not None and not self._cgroup.confines(pid, run):
+                found.add(run.job_id)
+        return found
 
     def close(self) -> None:
         for fd in self._watched.values():

@@ -225,6 +225,11 @@ def _grants(node: NodeView) -> Iterator[Finding]:
             holders.setdefault(uuid, []).append(grant.job_id)
         if gone := [uuid for uuid in grant.slices if uuid not in present]:
             yield found("lost-slice", node=node.name, job=grant.job_id, slices=", ".join(gone))
+        host = shlex.quote(node.name)
+        if grant.slices and "+modes" not in grant.isolation:
+            yield found("open-devices", node=node.name, job=grant.job_id, host=host)
+        if grant.slices and not node.unconfined and "+cgroup" not in grant.isolation:
+            yield found("unconfined-job", node=node.name, job=grant.job_id, host=host)
         if grant.gres_class and len(grant.slices) < grant.count:
             yield found("short-grant", node=node.name, job=grant.job_id, asked=grant.count, held=len(grant.slices))
     for uuid, jobs in sorted(holders.items()):
@@ -258,6 +263,9 @@ def _gpu(node: NodeView, gpu: GpuView) -> Iterator[Finding]:
         yield found("empty-gpu", **facts)
     for piece in gpu.slices:
         at = {"profile": piece.profile, "start": piece.start, "gi": piece.gi}
+        if piece.state is SliceState.HELD:
+            pid = re.search(r"\d+", piece.held_by)
+            yield found("slice-held", who=piece.held_by, pid=pid[0] if pid else "PID", **facts, **at)
         if piece.state is SliceState.FOREIGN:
             yield found("foreign-instance", **facts, **at)
         if piece.state is SliceState.HALF_MADE:

@@ -137,7 +137,7 @@ def test_confining_again_changes_nothing(lock: DeviceCgroup, task: Task) -> None
 def test_another_agent_finds_what_the_last_one_made(lock: DeviceCgroup, task: Task, tmp_path: Path) -> None:
     lock.confine(RUN, [3], task.pid, task.step)
     anew = cgroups(tmp_path)
-    assert (anew.holds(RUN), anew.holds(OTHER)) == (not WHY_NOT, False)
+    assert (anew.confines(task.pid, RUN), anew.confines(task.pid, OTHER)) == (not WHY_NOT, False)
     anew.confine(RUN, [3], task.pid, task.step)
     assert task.opens() == reach("null")
 
@@ -167,7 +167,7 @@ def test_a_kernel_without_cgroup2_leaves_one_lock_and_says_so(tmp_path: Path) ->
     lock.start()
     assert lock.why_not == "no cgroup2 is mounted"
     assert not lock.confine(RUN, [3], os.getpid(), StepProcess(job_id=7, step="0", pid=1, started=1))
-    assert not lock.holds(RUN)
+    assert not lock.confines(os.getpid(), RUN)
     lock.sweep(frozenset())
 
 

@@ -12,9 +12,10 @@ def profile(name: str, size: int, starts: tuple[int, ...]) -> pool_pb2.GpuProfil
 
 
 def instance(
-    name: str, start: int, size: int, gi: int, *, uuid: str = "", ci: int = 0, foreign: bool = False
+    name: str, start: int, size: int, gi: int, *, uuid: str = "", ci: int = 0, foreign: bool = False, held_by: str = ""
 ) -> pool_pb2.Instance:
-    return pool_pb2.Instance(profile=name, start=start, size=size, gi=gi, ci=ci, uuid=uuid, foreign=foreign)
+    facts = {"profile": name, "start": start, "size": size, "gi": gi, "ci": ci}
+    return pool_pb2.Instance(**facts, uuid=uuid, foreign=foreign, held_by=held_by)
 
 
 def status() -> pool_pb2.PoolStatus:
@@ -39,7 +40,14 @@ def status() -> pool_pb2.PoolStatus:
         gpus=[gpu],
         grants=[
             pool_pb2.Grant(
-                job_id=12, started_at=1000, uid=0, gres_class="m40", count=1, slices=["MIG-a"], made_at=1001.5
+                job_id=12,
+                started_at=1000,
+                uid=0,
+                gres_class="m40",
+                count=1,
+                slices=["MIG-a"],
+                made_at=1001.5,
+                isolation="mig+modes+cgroup",
             ),
             pool_pb2.Grant(job_id=13, started_at=1000, uid=4242, made_at=1001.5),
         ],

@@ -129,6 +129,7 @@ def grant(job_id: int, *slices: str, count: int = 1) -> Callable[[World], None]:
 
     def plant(world: World) -> None:
         facts = pb.Grant(job_id=job_id, started_at=1000, uid=1, gres_class="m40", count=count, slices=slices)
+        facts.isolation = "mig+modes+cgroup"
         world.node.inventory.grants.append(facts)
         world.jobs.append(job(job_id, "RUNNING"))
 
@@ -207,6 +208,8 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "no-grant": lambda w: w.jobs.append(job(15, "RUNNING")),
     "waiting-prolog": waits(NOW - 20),
     "stuck-prolog": waits(NOW - 100),
+    "open-devices": lambda w: setattr(w.node.inventory.grants[0], "isolation", "mig+cgroup"),
+    "unconfined-job": lambda w: setattr(w.node.inventory.grants[0], "isolation", "mig+modes"),
     "held-job": lambda w: w.jobs.append(job(16, "PENDING", reason="BadConstraints", priority=0)),
     "unknown-class": old_class,
     # GPUs
@@ -214,6 +217,7 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "mig-off": spare_gpu("disabled"),
     "empty-gpu": spare_gpu("enabled"),
     "foreign-instance": set_gpu(instances=[instance("1g.10gb", 6, 1, 13, uuid="MIG-x", foreign=True)]),
+    "slice-held": set_gpu(instances=[instance("1g.10gb", 6, 1, 13, uuid="MIG-x", foreign=True, held_by="pid 8 (x)")]),
     "half-made": set_gpu(instances=[instance("1g.10gb", 6, 1, 13, ci=-1)]),
     # files
     "hook-conf": set_live(hook_confs=(File(path="/etc/vgpu/hook.conf", text="socket /x\n", mode=0o664),)),

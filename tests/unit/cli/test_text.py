@@ -52,7 +52,7 @@ def test_a_job_is_shown_with_everything_that_names_its_slice() -> None:
     job = job_view(pool_view(status()), 12)
     assert job is not None
     lines = job_lines(job, names, now=1060)
-    assert lines[0] == "job 12 of root on n1: vgpu:m40:1, for 1m00s, isolation mig"
+    assert lines[0] == "job 12 of root on n1: vgpu:m40:1, for 1m00s, isolation mig+modes+cgroup"
     assert lines[2].split() == ["0", "3g.40gb", "0-3", "1/0", "MIG-a", "NVIDIA", "H100", "80GB", "HBM3"]
 
 
