@@ -75,13 +75,14 @@ class Changes:
 
     async def follow(self, gpus: Iterable[Gpu]) -> None:
         """GPUs that come into the pool are taken as they are; those that leave it are forgotten."""
-        pool = self._book.terms.changeable
+        terms, pool = self._book.terms, self._book.terms.changeable
+        told = bool(terms.classes) and not terms.observe
         come = [
             gpu
             for gpu in gpus
             if gpu.uuid in pool and gpu.mig is MigMode.ENABLED and not gpu.fault and self._journal.is_new(gpu.uuid)
         ]
-        gone = [uuid for uuid in self._journal if pool and uuid not in pool]
+        gone = [uuid for uuid in self._journal if told and uuid not in pool]
         if come or gone:
             await self._threads.disk(self._follow, come, gone)
 

@@ -90,16 +90,32 @@ async def test_an_instance_that_somebody_made_by_hand_is_nobodys(bench: Bench) -
         assert [one.uuid for one in seen(bench).instances if one.foreign] == ["MIG-by-hand"]
 
 
-async def test_a_gpu_that_leaves_the_pool_is_forgotten_and_taken_as_it_is_when_it_comes_back(bench: Bench) -> None:
+@pytest.mark.parametrize("others", ["B", ""])
+async def test_a_gpu_that_leaves_the_pool_is_forgotten_and_taken_as_it_is_when_it_comes_back(
+    bench: Bench, others: str
+) -> None:
     bench.gpus.now["B"] = gpu("B", index=1)
     async with bench.running():
-        await bench.runs.agree(terms("B"))
+        await bench.runs.agree(terms(*others))
         await bench.slices.tend()
         put(bench, instance("A", "7g.80gb", 0))
         await bench.runs.agree(terms("A", "B"))
         await bench.until(lambda: not bench.book.unseen)
         await start(bench, 1, "7g.80gb")
         assert bench.held() == {1: (uuid("A", "7g.80gb", 0),)}
+
+
+async def test_an_agent_that_was_told_nothing_or_only_observes_forgets_no_gpu(bench: Bench) -> None:
+    async with bench.running():
+        pass
+    (bench.folder / "terms.json").unlink()
+    bench.terms = replace(terms("A"), observe=True)
+    async with bench.running():
+        await bench.slices.tend()
+        put(bench, *bench.gpus.now["A"].instances, instance("A", "7g.80gb", 0, gi=77, uuid="MIG-by-hand"))
+        await bench.runs.agree(terms("A"))
+        await bench.slices.tend()
+        assert [one.uuid for one in seen(bench).instances if one.foreign] == ["MIG-by-hand"]
 
 
 # What went missing

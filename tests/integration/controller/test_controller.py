@@ -327,3 +327,13 @@ async def test_second_session_of_a_node_takes_over(socket: Path, tmp_path: Path)
             with pytest.raises(LinkError):
                 await dead.listen()
             await until(lambda: n1.as_offered() == {"1g.10gb": 4, "3g.40gb": 1})
+
+
+async def test_an_apply_tells_every_agent_that_its_gpus_in_quarantine_are_worth_a_try(
+    socket: Path, tmp_path: Path
+) -> None:
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN) as n1, await site.link() as link:
+        await until(lambda: site.gres("n1").get("1g.10gb") == 7 and n1.offers)
+        assert n1.retries == 0
+        await link.apply()
+        await until(lambda: n1.retries == 1)
