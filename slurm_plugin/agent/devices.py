@@ -53,9 +53,13 @@ class Devices:
         try:
             here = f"/proc/self/fd/{node}"
             now = os.fstat(node)
+            owner = (now.st_uid, now.st_gid)
             if stat.S_IMODE(now.st_mode) != MODE:
+                if owner != (0, 0):
+                    os.chown(here, 0, 0)  # a user may change the mode of what is his; root's own needs no capability
+                    owner = (0, 0)
                 os.chmod(here, MODE)  # noqa: PTH101 - by descriptor
-            if (now.st_uid, now.st_gid) != (uid, 0):
+            if owner != (uid, 0):
                 os.chown(here, uid, 0)
         finally:
             os.close(node)

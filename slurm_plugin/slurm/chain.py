@@ -6,7 +6,6 @@ from slurm_plugin.slurm.site import SlurmSide
 AGENT_CAPABILITIES = (
     "CAP_CHOWN",  # a slice's device nodes, to the job's user and back
     "CAP_DAC_OVERRIDE",  # the list of a user's open descriptors; a folder in cgroup2's root, which is mode 0555
-    "CAP_FOWNER",  # the mode of a node that is a user's
     "CAP_MKNOD",  # a node the driver's tools have not made
     "CAP_SYS_ADMIN",  # MIG instances, and device programs on cgroups
     "CAP_SYS_PTRACE",  # what descriptors of other users' processes name

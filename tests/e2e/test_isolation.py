@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slurm
 
 NODE = "n1"
 ROOTS = (0, 0o400)
-CAPABILITY_BITS = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "MKNOD": 27}
+CAPABILITY_BITS = {"CHOWN": 0, "DAC_OVERRIDE": 1, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "MKNOD": 27}
 
 
 def caps_folder(live: Live) -> Path:
@@ -73,6 +73,7 @@ def test_another_user_can_not_open_a_slice_whatever_the_drivers_tools_do_to_mode
     assert [owner(path) for path in devices] == [(uid("alice"), 0o400)] * 2
     assert can_open(live, "alice", devices) == [True, True]
     assert can_open(live, "bob", devices) == [False, False]
+    devices[0].chmod(0o444)  # hers to do, and until her job ends
     live.slurm("scancel", job)
     live.until(lambda: [owner(path) for path in devices] == [ROOTS] * 2, "the devices are root's again")
     simgpu.modprobe(live.lab.sim_state(NODE))
@@ -154,6 +155,18 @@ def test_both_locks_are_on_another_users_job(live: Live, real_devices: None) -> 
     _, slice_ = start(live, "alice")
     job, _ = start(live, "bob")
     assert set(try_all(live, "bob", job, caps(live, slice_))) <= {MODES, PROGRAM}
+
+
+def test_a_device_node_that_is_not_there_is_made(live: Live, real_devices: None) -> None:
+    """Those of instances made through NVML alone exist only once the driver's tools were asked for them."""
+    idle = [*simgpu.snapshot(live.lab.sim_state(NODE)).slices()]
+    for path in (path for slice_ in idle for path in caps(live, slice_)):
+        path.unlink()
+    job, slice_ = start(live, "alice")
+    assert [owner(path) for path in caps(live, slice_)] == [(uid("alice"), 0o400)] * 2
+    assert try_all(live, "alice", job, caps(live, slice_)) == [NO_DRIVER] * 2
+    for path in (path for slice_ in idle for path in caps(live, slice_)):
+        path.touch(mode=0o400)
 
 
 # Who stayed

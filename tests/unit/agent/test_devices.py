@@ -76,3 +76,11 @@ def test_a_missing_node_is_made(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert devices(root).give(HERE, SLICE, 1234)
     assert made == [("nvidia-cap49", "0o20400", 511, 49)]
     assert owners(root) == [(1234, 0o400), (1234, 0o400)]
+
+
+def test_what_a_user_did_to_the_mode_of_his_node_is_undone(root: Path) -> None:
+    devices(root).give(HERE, SLICE, 1234)
+    for minor in (48, 49):
+        (root / f"dev/nvidia-caps/nvidia-cap{minor}").chmod(0o666)
+    assert devices(root).give(HERE, SLICE, 0)
+    assert owners(root) == [(0, 0o400), (0, 0o400)]
