@@ -146,7 +146,7 @@ def _node_problems(node: NodeView) -> Iterator[Finding]:
 
 
 def without_doubles(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Leave out what follows from another finding, and what the controller reports of a node and a check says better."""
+    """Leave out what follows from another finding, and what the controller reports that a check says better."""
 
     def said_better(finding: Finding) -> bool:
         if finding.code == "catalogue-unread":
