@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from slurm_plugin.catalogue import Catalogue, Class, Kind
-from slurm_plugin.nearest import nearest
+from slurm_plugin.nearest import meant, nearest
 
 MAX_TEXT = 4096  # bytes of one request
 MAX_TERMS = 64  # elements of one GRES list
 MAX_PREFIXES = 4  # gres: before a name; Slurm itself collapses repeated ones
-MAX_DIGITS = 6  # of a count; also of an amount of memory and of a share
+MAX_DIGITS = 6  # of an amount of memory and of a share
+MAX_COUNT = 999_999  # a larger one is taken for this, which no node can hold either
 MAX_SHOWN = 40  # bytes of a user's text in a message
 MAX_OFFERED = 20  # classes a refusal lists
 MAX_PROFILES = 3  # profiles of a class that a note lists
@@ -25,7 +26,9 @@ MAX_PROFILES = 3  # profiles of a class that a note lists
 _BLANKS = " \t\r\n\f\v"
 _COUNT = re.compile(r"[0-9]+")
 _SIGNED = re.compile(r"[+-][0-9]+")
-_LEGAL = re.compile(r"[A-Za-z0-9_.+/-]+")
+_LEGAL = re.compile(r"[A-Za-z0-9_.+/%-]+")
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.+/%-]+")
+_LETTER = re.compile(r"[A-Za-z/]")
 _MEMORY = re.compile(r"([0-9]+)(?:\.([0-9]+))?(g|gb|gib|m|mb|mib|t|tb|tib)")
 _SHARE = re.compile(r"([0-9]+)/([0-9]+)")
 _SHORT = re.compile(r"([mq])([0-9]+)")
@@ -116,7 +119,7 @@ def resolve(request: Request, catalogue: Catalogue) -> Rewrite | Refusal:
 
 def shown(text: str) -> str:
     """A user's text made fit for a message: printable, on one line, short."""
-    return re.sub(r"[^A-Za-z0-9_.+/:=,()-]+", "?", text[:MAX_SHOWN])
+    return re.sub(r"[^A-Za-z0-9_.+/:=,()%-]+", "?", text[:MAX_SHOWN])
 
 
 def spelling(found: Class) -> str:
@@ -159,8 +162,12 @@ def _parse_term(term: str, gres: str) -> Request | Refusal:
     rest = term[len(gres) :]
     parts = re.split(r"[:=]", rest[1:]) if rest else []
     if len(parts) > 2 or (rest and rest[0] not in ":=") or not all(_LEGAL.fullmatch(part) for part in parts):
-        forms = f"{gres}, {gres}:N, {gres}:CLASS or {gres}:CLASS:N"
-        return Refusal(text=f"{gres}: '{words}' is no request for a slice; write {forms}")
+        guess = _guess(parts, gres) if len(parts) <= 2 and rest[0] in ":=" else ""
+        hint = f"did you mean {guess}?" if guess else f"write {gres}, {gres}:N, {gres}:CLASS or {gres}:CLASS:N"
+        odd = " (? is what can't be in one)" if "?" in words else ""
+        return Refusal(text=f"{gres}: '{words}' is no request for a slice{odd}; {hint}")
+    if len(parts) == 2 and _COUNT.fullmatch(parts[0]) and _LETTER.search(parts[1]):
+        return Refusal(text=f"{gres}: the count comes last; did you mean {gres}:{parts[1].lower()}:{parts[0]}?")
     if len(parts) == 1 and (_COUNT.fullmatch(parts[0]) or _SIGNED.fullmatch(parts[0])):
         parts.insert(0, "")
     name = parts[0].lower() if parts else ""
@@ -173,6 +180,20 @@ def _parse_term(term: str, gres: str) -> Request | Refusal:
     return Request(want=wanted[0], name=name, number=wanted[1], count=count, words=words)
 
 
+def _guess(parts: list[str], gres: str) -> str:
+    """The request that is left without what can't be in one, or ""."""
+    name = parts[0].lower()
+    better = meant(name)
+    count = re.sub(r"[^0-9]+", "", parts[1]) if len(parts) == 2 else ""
+    guess = ":".join(one for one in (gres, better, count) if one)
+    read = _parse_term(guess, gres)
+    if not isinstance(read, Request) or (name and not better):
+        return ""
+    start, end = re.match(_ILLEGAL, name), re.search(rf"{_ILLEGAL.pattern}\Z", name)
+    whole = name[start.end() if start else 0 : end.start() if end else len(name)]
+    return guess if read.want is not Want.NAME or better == whole else ""
+
+
 def _count(text: str, name: str, gres: str) -> int | Refusal:
     one = f"{gres}:{name}:1" if name else f"{gres}:1"
     if not _COUNT.fullmatch(text):
@@ -180,9 +201,7 @@ def _count(text: str, name: str, gres: str) -> int | Refusal:
     digits = text.lstrip("0")
     if not digits:
         return Refusal(text=f"{gres}: a count of 0 asks for no slice; leave {gres} out, or did you mean {one}?")
-    if len(digits) > MAX_DIGITS:
-        return Refusal(text=f"{gres}: no node can hold {shown(digits)} slices; did you mean {one}?")
-    return int(digits)
+    return int(digits) if len(digits) <= MAX_DIGITS else MAX_COUNT
 
 
 def _wanted(name: str, gres: str) -> tuple[Want, int] | Refusal:
@@ -239,8 +258,11 @@ def _class_of(request: Request, catalogue: Catalogue) -> Class | Refusal:
                 return Refusal(
                     text=f"{catalogue.gres}: '{catalogue.pad}' is no slice and can't be asked for{_offered(catalogue)}"
                 )
-            found = catalogue.by_name.get(catalogue.aliases.get(request.name, request.name))
-            return found or _unknown(request.name, _near(request.name, catalogue), catalogue)
+            return _named(request.name, catalogue) or _unknown(request.name, _near(request.name, catalogue), catalogue)
+
+
+def _named(name: str, catalogue: Catalogue) -> Class | None:
+    return catalogue.by_name.get(catalogue.aliases.get(name, name))
 
 
 def _memory_class(request: Request, catalogue: Catalogue) -> Class | Refusal:
@@ -252,6 +274,16 @@ def _memory_class(request: Request, catalogue: Catalogue) -> Class | Refusal:
             return Refusal(
                 text=f"{catalogue.gres}: '{shown(request.name)}' may be a profile or an amount of memory; {hint}"
             )
+    if (memory := _MEMORY.fullmatch(request.name)) and memory[2]:  # 1.20gb: an amount, or a slip for 1g.20gb?
+        profile = f"{memory[1]}g.{memory[2]}gb"
+        if profile in catalogue.by_name:
+            hint = f"did you mean {profile} or {request.number}gb?"
+            return Refusal(
+                text=f"{catalogue.gres}: '{shown(request.name)}' may be a profile or an amount of memory; {hint}"
+            )
+        if len(memory[2]) > 1:
+            hint = f"did you mean {request.number}gb?"
+            return Refusal(text=f"{catalogue.gres}: '{shown(request.name)}' is too exact for a slice's memory; {hint}")
     enough = [one for one in sizes if one.param >= request.number]
     if enough:
         return min(enough, key=lambda one: one.param)
@@ -291,5 +323,13 @@ def _profiles(found: Class) -> str:
 
 
 def _near(name: str, catalogue: Catalogue) -> str:
+    better = meant(name)
+    wanted = _wanted(better, catalogue.gres)
+    if better not in ("", name) and not isinstance(wanted, Refusal):
+        want, number = wanted
+        request = Request(want=want, name=better, number=number, count=1, words="")
+        known = _named(better, catalogue) if want is Want.NAME else _class_of(request, catalogue)
+        if isinstance(known, Class):
+            return better
     named = [one.name for one in catalogue.classes if one.kind in (Kind.NAMED, Kind.EXACT)]
     return nearest(name[:MAX_SHOWN], [*sorted(catalogue.aliases), *named], always=bool(_PROFILE.match(name)))

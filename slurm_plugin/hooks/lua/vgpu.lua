@@ -22,6 +22,7 @@ local MAX_TEXT = 4096
 local MAX_TERMS = 64
 local MAX_PREFIXES = 4
 local MAX_DIGITS = 6
+local MAX_COUNT = 999999
 local MAX_SHOWN = 40
 local MAX_OFFERED = 20
 local MAX_PROFILES = 3
@@ -41,7 +42,7 @@ local function strip(text)
 end
 
 local function shown(text)
-   return (text:sub(1, MAX_SHOWN):gsub("[^A-Za-z0-9_%.%+/:=,%(%)%-]+", "?"))
+   return (text:sub(1, MAX_SHOWN):gsub("[^A-Za-z0-9_%.%+/:=,%(%)%%%-]+", "?"))
 end
 
 local function plural(count, noun)
@@ -304,8 +305,7 @@ local function parse_count(text, name)
    if digits == "" then
       return refuse("a count of 0 asks for no slice; leave %s out, or did you mean %s?", M.gres, one)
    end
-   if #digits > MAX_DIGITS then return refuse("no node can hold %s slices; did you mean %s?", shown(digits), one) end
-   return number(digits)
+   return #digits <= MAX_DIGITS and number(digits) or MAX_COUNT
 end
 
 local function parse_memory(name, whole, fraction, unit)
@@ -346,16 +346,53 @@ local function parse_want(name)
    return "name", 0
 end
 
-local function parse_term(term)
+-- What a class in none of the forms may stand for: 1/4 for 0.25 and 25%, 1g.10gb for mig-1g.10gb, 1gb for 1k.
+local function meant(name)
+   local decimal, percent = name:match("^0?%.(%d+)$"), name:match("^(%d+)%%$")
+   if decimal and #decimal <= MAX_DIGITS and decimal:find("[1-9]") then
+      return string.format("1/%d", math.floor(10 ^ #decimal / number(decimal)))
+   end
+   if percent and #percent <= 3 and number(percent) > 0 and number(percent) <= 100 then
+      return string.format("1/%d", math.floor(100 / number(percent)))
+   end
+   local tidy = name:gsub("[^a-z0-9_%.%+/%%%-]+", ""):gsub("^[%-%+%._/]+", ""):gsub("^mig%-", "")
+   local digits = tidy:match("^(%d+)[kp]i?b?$")
+   return digits and #digits <= MAX_DIGITS and digits .. "gb" or tidy
+end
+
+local parse_term
+
+-- The request that is left without what can't be in one, or nil.
+local function guess(parts)
+   local name = parts[1]:lower()
+   local better = meant(name)
+   local count = parts[2] and parts[2]:gsub("[^0-9]+", "") or ""
+   local text = M.gres .. (better ~= "" and ":" .. better or "") .. (count ~= "" and ":" .. count or "")
+   local read = parse_term(text)
+   if read.refusal or (name ~= "" and better == "") then return nil end
+   local whole = name:gsub("^[^a-z0-9_%.%+/%%%-]+", ""):gsub("[^a-z0-9_%.%+/%%%-]+$", "")
+   return (read.want ~= "name" or better == whole) and text or nil
+end
+
+local function no_request(term, parts)
+   local g, words = M.gres, shown(term)
+   local better = #parts <= 2 and term:find("^[:=]", #g + 1) and guess(parts)
+   local hint = better and string.format("did you mean %s?", better)
+      or string.format("write %s, %s:N, %s:CLASS or %s:CLASS:N", g, g, g, g)
+   local odd = words:find("?", 1, true) and " (? is what can't be in one)" or ""
+   return refuse("'%s' is no request for a slice%s; %s", words, odd, hint)
+end
+
+function parse_term(term)
    local rest = term:sub(#M.gres + 1)
    local parts = rest ~= "" and split(rest:sub(2), ":=") or {}
    local legal = #parts <= 2 and (rest == "" or rest:find("^[:=]") ~= nil)
    for _, part in ipairs(parts) do
-      legal = legal and part:find("^[A-Za-z0-9_%.%+/%-]+$") ~= nil
+      legal = legal and part:find("^[A-Za-z0-9_%.%+/%%%-]+$") ~= nil
    end
-   if not legal then
-      local g = M.gres
-      return refuse("'%s' is no request for a slice; write %s, %s:N, %s:CLASS or %s:CLASS:N", shown(term), g, g, g, g)
+   if not legal then return no_request(term, parts) end
+   if #parts == 2 and parts[1]:find("^%d+$") and parts[2]:find("[A-Za-z/]") then
+      return refuse("the count comes last; did you mean %s:%s:%s?", M.gres, parts[2]:lower(), parts[1])
    end
    if #parts == 1 and parts[1]:find("^[%+%-]?%d+$") then parts = { "", parts[1] } end
    local name = (parts[1] or ""):lower()
@@ -458,7 +495,22 @@ local function nearest(text, names, always)
    return (best_edits <= NEAR or always) and best or ""
 end
 
+local function named(name, cat)
+   return cat.by_name[cat.aliases[name] or name]
+end
+
+local CLASS_OF = {}
+
 local function near(name, cat)
+   local better = meant(name)
+   if better ~= "" and better ~= name then
+      local want, value = parse_want(better)
+      if type(want) == "string" then
+         local request = { want = want, name = better, number = value }
+         local known = want == "name" and named(better, cat) or want ~= "name" and CLASS_OF[want](request, cat)
+         if known and not known.refusal then return better end
+      end
+   end
    local names = {}
    for alias in pairs(cat.aliases) do
       names[#names + 1] = alias
@@ -483,8 +535,6 @@ local function of_kind(cat, kind)
    return found
 end
 
-local CLASS_OF = {}
-
 function CLASS_OF.default(_, cat)
    return cat.by_name[cat.default] or refuse("this pool has no default class; name one%s", offered(cat))
 end
@@ -497,6 +547,18 @@ function CLASS_OF.memory(request, cat)
             local hint = string.format("did you mean %s or %dgb?", class.name, request.number)
             return refuse("'%s' may be a profile or an amount of memory; %s", shown(request.name), hint)
          end
+      end
+   end
+   local whole, fraction = request.name:match("^(%d+)%.(%d+)")
+   if whole then -- 1.20gb: an amount, or a slip for 1g.20gb?
+      local profile = string.format("%sg.%sgb", whole, fraction)
+      if cat.by_name[profile] then
+         local hint = string.format("did you mean %s or %dgb?", profile, request.number)
+         return refuse("'%s' may be a profile or an amount of memory; %s", shown(request.name), hint)
+      end
+      if #fraction > 1 then
+         local text = "'%s' is too exact for a slice's memory; did you mean %dgb?"
+         return refuse(text, shown(request.name), request.number)
       end
    end
    local best, largest
@@ -526,8 +588,7 @@ function CLASS_OF.name(request, cat)
    if request.name == cat.pad then
       return refuse("'%s' is no slice and can't be asked for%s", cat.pad, offered(cat))
    end
-   local class = cat.by_name[cat.aliases[request.name] or request.name]
-   return class or unknown(request.name, near(request.name, cat), cat)
+   return named(request.name, cat) or unknown(request.name, near(request.name, cat), cat)
 end
 
 local function some_profiles(class)
@@ -1008,6 +1069,20 @@ local function decided(fields, cat)
    return decision
 end
 
+local STEP_REQUESTS = { "SLURM_GRES", "SLURM_STEP_GRES" } -- what srun takes for --gres
+
+-- Submitted from inside a job, a batch job inherits that one's variables, and each srun of its own asks for what they say.
+local function warn_of_inherited(desc)
+   local environment = get(desc, "environment")
+   for _, name in ipairs(environment and STEP_REQUESTS or {}) do
+      local value = text_of(environment, name)
+      if value ~= "" then
+         local warning = "%s: warning: each srun in this job will ask for %s=%s, which is in your environment; "
+         say(string.format(warning .. "submit with: env -u %s sbatch", M.gres, name, shown(value), name))
+      end
+   end
+end
+
 local function submit(desc, part_list)
    local fields = {}
    copy(TRES, desc, fields)
@@ -1028,6 +1103,7 @@ local function submit(desc, part_list)
    for _, note in ipairs(decision.notes) do
       say(note)
    end
+   warn_of_inherited(desc)
    return 0
 end
 

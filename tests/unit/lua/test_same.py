@@ -29,6 +29,10 @@ class_texts = st.one_of(
     st.sampled_from(
         ["tiny", "pad", "none", "g", "M", "1e1", "-1", "+2", "0", "", "m0", "q0", "m9999999", "1G", "3g", "7g.80GB"]
     ),
+    st.sampled_from(
+        ["0.25", ".3", "0.000001", "25%", "100%", "101%", "-20gb", "mig-1g.10gb", "mig-tiny", "1k", "3pib", "20 gb"]
+    ),
+    st.sampled_from(['"20gb"', "'small'", "1.20gb", "1.5gb", "é", "a%b"]),
     st.builds(
         "{}{}".format, st.integers(0, 10**8), st.sampled_from(["", "g", "GB", "gib", "mb", "MiB", "t", "k", "pb"])
     ),
