@@ -167,7 +167,10 @@ def main(base: Path) -> None:
         with places.open("a") as file:
             file.write(f"{place}\n")
 
-    tell("nowhere", whole, fork(lambda: asyncio.run(Life(whole, note).live())))
+    status = fork(lambda: asyncio.run(Life(whole, note).live()))
+    tell("nowhere", whole, status)
+    if status:
+        sys.exit("the story goes wrong with nobody killed")
     for nth, place in enumerate(places.read_text().splitlines()):
         folder = prepared(base / f"{nth}")
         tell(place, folder, fork(lambda: die(folder, nth)))  # noqa: B023 - used at once
