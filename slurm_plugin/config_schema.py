@@ -91,16 +91,15 @@ class NodesSection(_Section):
     def _consistent(self) -> "NodesSection":
         if self.layout is not None and self.mix is not None:
             raise ValueError("say either layout or mix")
-        if self.count is not None and not self.product:
-            raise ValueError("count needs product")
+        if self.count is not None and not isinstance(self.gpus, str) and max(self.gpus) >= self.count:
+            raise ValueError(f"gpus has {max(self.gpus)}, and a node with count {self.count} has 0 to {self.count - 1}")
         return self
 
     def to_group(self, hosts: tuple[str, ...]) -> NodeGroup:
         gpus = None if isinstance(self.gpus, str) else tuple(sorted(set(self.gpus)))
         shares = [Share(layout=self.layout)] if self.layout else []
         shares += [Share(layout=part.layout, share=part.share) for part in self.mix or ()]
-        count = self.count or (len(gpus) if gpus else 0)
-        return NodeGroup(hosts=hosts, gpus=gpus, shares=tuple(shares), product=self.product, count=count)
+        return NodeGroup(hosts=hosts, gpus=gpus, shares=tuple(shares), product=self.product, count=self.count or 0)
 
 
 class PolicySection(_Section):

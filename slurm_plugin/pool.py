@@ -38,10 +38,15 @@ class NodeGroup:
     gpus: tuple[int, ...] | None = None  # NVML indices in the pool; None: all of a node's
     shares: tuple[Share, ...] = ()  # empty: the slices stay as they are found
     product: str = ""  # what its GPUs are, for a catalogue before an agent was ever there
-    count: int = 0  # GPUs a node, with `product`
+    count: int = 0  # GPUs a node has, in the pool or not; 0: not said
 
     def takes(self, index: int) -> bool:
         return self.gpus is None or index in self.gpus
+
+    @property
+    def in_pool(self) -> int:
+        """GPUs of each node in the pool, as far as it is said."""
+        return self.count if self.gpus is None else len(self.gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

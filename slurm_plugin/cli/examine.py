@@ -93,7 +93,7 @@ def examine_slurm(pool: PoolConfig, view: PoolView | None = None) -> Report:
         return Report(checked=(), findings=(found("slurm-away", error=error),))
     groups = _groups(pool)
     gpus = {
-        node.name: sum(groups[node.name].takes(gpu.index) for gpu in node.gpus)
+        node.name: len(node.gpus)
         for node in (view.nodes if view else ())
         if node.name in groups and node.gpus
     }

@@ -95,9 +95,9 @@ def _pool(where: Where) -> "PoolConfig":
 
     pool = load_pool(where.config)
     for group in pool.groups:
-        if group.gpus is None and not group.count:
+        if not group.count:
             raise ConfigError(
                 f"{where.config}: how many GPUs has {group.hosts[0]}? Its weight in slurm.conf must never change",
-                hint="write `product:` and `count:`, or `gpus: [0, 1, ...]`, in its entry under nodes",
+                hint="write `count:` in its entry under nodes: all GPUs that a node has, in the pool or not",
             )
     return pool

@@ -67,6 +67,11 @@ def total_of(names: GresNames, gres: Iterable[GresItem], seen: int = 0) -> int:
     return sum(item.count for item in ours) or (seen or names.total if ours else 0)
 
 
+def is_base(names: GresNames, gres: Iterable[GresItem]) -> bool:
+    """Is nothing published, as after a restart or a reconfigure of slurmctld? Then no job of ours can start."""
+    return not any(item.type and item.count for item in gres if item.name == names.name)
+
+
 def same(one: Iterable[GresItem], other: Iterable[GresItem]) -> bool:
     """Do both mean the same to Slurm? Order and types of count 0 do not matter."""
     return _meaning(one) == _meaning(other)

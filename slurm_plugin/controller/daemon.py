@@ -66,6 +66,7 @@ async def running(
 async def run(path: Path) -> None:
     """The real controller, until SIGTERM or SIGINT."""
     config = load_pool(path)
+    check_user(config.controller.user)
     for ours in (path, config.controller.state_dir, config.controller.catalogue):
         trust.check(ours, also=uid_of(config.controller.user))
     site = Site(conf=config.controller.slurm_conf or _environment_conf(), bin_dir=config.controller.slurm_bin)
@@ -85,6 +86,16 @@ async def run(path: Path) -> None:
     log.info("controller.stopped", extra={"pool": config.pool})
     if ended:
         raise SystemExit(1)
+
+
+def check_user(user: str) -> None:
+    """Raises ConfigError when we run as somebody else: munge would give us none of the credentials made for `user`."""
+    uid, own = uid_of(user), os.geteuid()
+    if uid != own:
+        raise ConfigError(
+            f"controller.user: the controller runs as uid {own}, and pool.yaml says '{user}' (uid {uid})",
+            hint=f"User={user} in its unit, as `vgpu render vgpu-controller.service` has it, or change pool.yaml",
+        )
 
 
 def uid_of(user: str) -> int:

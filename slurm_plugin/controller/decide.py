@@ -111,6 +111,9 @@ def _slurm_problems(state: State, node: NodeState) -> list[str]:
         return problems
     if not takes_jobs(node.slurm):
         problems.append(f"Slurm has it {node.slurm.state}" + (f": {node.slurm.reason}" if node.slurm.reason else ""))
+    count, seen = node.group.count, len(node.view.gpus)
+    if count and count != seen and node.agent is Agent.CONNECTED:
+        problems.append(f"it has {seen} GPUs and pool.yaml says count: {count}")
     names = state.config.gres
     total = counts.total_of(names, node.slurm.gres, node.total)
     if not total:
@@ -195,6 +198,8 @@ def _gres(
     slurm, view = node.state.slurm, node.state.view
     if slurm is None or node.state.agent is Agent.EXPECTED:
         return None
+    if state.part and counts.is_base(state.config.gres, slurm.gres):
+        return None  # whom Slurm counts without a type, only a new look at its queue tells
     idle: dict[str, int] = {}
     if node.state.agent is Agent.CONNECTED:
         for piece in view.slices:

@@ -39,6 +39,7 @@ class Desk:
     clock: Callable[[], float] = time.time
     steps: Steps = field(default_factory=Steps)
     decision: Decision | None = None
+    decided_for: PoolConfig | None = None  # what the decision followed
     present: Mapping[str, str] = field(default_factory=dict)  # slice -> class it is offered as
     problems: dict[str, str] = field(default_factory=dict)  # of the pool, by what they are about
     changed: set[str] = field(default_factory=set)  # nodes whose agent said something since the last pass
@@ -71,7 +72,7 @@ class Desk:
         part: Part | None = None,
     ) -> State:
         slurm, totals = self.books.nodes, self.books.totals
-        known = self.decision is not None and config.groups == self.config.groups
+        known = self.decided_for is not None and config.groups == self.decided_for.groups
         return State(
             config=config,
             serving=self.shop.serving,

@@ -205,8 +205,6 @@ class Engine:
         desk, config, self._applied = self.desk, self._applied, None
         if config is None:
             return
-        if config.groups != desk.config.groups and desk.decision is not None:
-            desk.decision = replace(desk.decision, assigned={})
         desk.config = config
         desk.roster.follow(config)
         desk.told.clear()
@@ -232,7 +230,7 @@ class Engine:
             decision = await self._decide(views)
         if desk.decision is not None:
             decision = decision.without(desk.overtaken, desk.decision)
-        desk.decision = decision
+        desk.decision, desk.decided_for = decision, desk.config
         spoke = desk.tell(decision.offers)
         if desk.config.mode is Mode.MANAGE:
             await self._carry_out(decision, views, read, spoke=spoke)

@@ -69,6 +69,8 @@ class Fences:
             names = {f.member.name for f in fences if desk.roster.get(f.member.name) is f.member}
             if desk.decision is None or desk.config.mode is Mode.OBSERVE or not names:
                 return
+            if desk.decided_for is not desk.config:
+                return  # a pool.yaml was just applied: what has to go is not known before a pass has looked
             jobs, views = self._jobs(fences), desk.views(names)
             await desk.books.look(names)
             part = Part(

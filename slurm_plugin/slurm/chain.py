@@ -22,12 +22,9 @@ Wants=network-online.target
 [Service]
 Type={type}
 ExecStart={venv}/bin/python -I -m {module} --config {config}
+{own}
 Restart=always
 RestartSec=1
-StateDirectory=vgpu
-RuntimeDirectory=vgpu
-# The hooks' socket and the grants outlive a restart of the daemon.
-RuntimeDirectoryPreserve=yes
 OOMScoreAdjust=-500
 CapabilityBoundingSet={capabilities}
 UMask=0077
@@ -49,6 +46,18 @@ SystemCallArchitectures=native
 WantedBy=multi-user.target
 """
 
+# Its own folder only: what lies beside it may be another user's, who runs the controller.
+_OF_AGENT = """\
+StateDirectory=vgpu/agent
+RuntimeDirectory=vgpu
+# The hooks' socket and the grants outlive a restart of the daemon.
+RuntimeDirectoryPreserve=yes"""
+
+_OF_CONTROLLER = """\
+# controller.user of pool.yaml: munge gives what agents and `vgpu` say to this user only.
+User={user}
+StateDirectory=vgpu"""
+
 
 def agent_unit(side: SlurmSide) -> str:
     """slurmd starts, and registers, when the agent says that the slices are there: no job meets a node without them."""
@@ -58,6 +67,7 @@ def agent_unit(side: SlurmSide) -> str:
         order="Before=slurmd.service\n",
         venv=side.paths.venv,
         module="slurm_plugin.agent",
+        own=_OF_AGENT,
         capabilities=" ".join(AGENT_CAPABILITIES),
         config="/etc/vgpu/agent.yaml",
     )
@@ -70,6 +80,7 @@ def controller_unit(side: SlurmSide) -> str:
         order="After=slurmctld.service\n",
         venv=side.paths.venv,
         module="slurm_plugin.controller",
+        own=_OF_CONTROLLER.format(user=side.user),
         capabilities=" ".join(CONTROLLER_CAPABILITIES),
         config="/etc/vgpu/pool.yaml",
     )

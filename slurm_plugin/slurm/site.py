@@ -51,6 +51,7 @@ class SlurmSide:
     gres: GresNames = field(default_factory=GresNames)
     paths: HookPaths = field(default_factory=HookPaths)
     catalogue: str = "/var/lib/vgpu/catalogue"  # written by the controller, read by Lua
+    user: str = "root"  # whom the controller runs as
     accounting: bool = (
         False  # slurmdbd is there; without it a GRES in AccountingStorageTRES ends slurmctld at its start
     )
@@ -70,13 +71,13 @@ def side_of(
 ) -> SlurmSide:
     """The pool as pool.yaml has it.
 
-    `gpus` says by node how many GPUs it has, in the pool or not; for a node that is absent, pool.yaml's words count.
+    A node's weight is that of all its GPUs, in the pool or not, so that it never changes: pool.yaml's `count`, and
+    where it does not say, what `gpus` says by node. Of a node that neither knows no weight is compared.
     """
     lines: dict[int, list[str]] = {}
     for group in pool.groups:
         for host in group.hosts:
-            known = group.count or (max(group.gpus) + 1 if group.gpus else 0)
-            lines.setdefault(gpus.get(host, known), []).append(host)
+            lines.setdefault(group.count or gpus.get(host, 0), []).append(host)
     return SlurmSide(
         partitions=pool.partitions,
         wait_partition=pool.wait_partition,
@@ -84,5 +85,6 @@ def side_of(
         gres=pool.gres,
         paths=paths or HookPaths(),
         catalogue=str(pool.controller.catalogue),
+        user=pool.controller.user,
         accounting=accounting,
     )

@@ -92,6 +92,10 @@ WRONG = {
         SHORT + "    product: h1000\n    layout: {1g.10gb: 1}\n",
         r"pool\.yaml:6: no GPU product 'h1000'",
     ),
+    "GPU beyond the count": (
+        SHORT + "    gpus: [0, 4]\n    count: 4\n",
+        r"gpus has 4, and a node with count 4 has 0 to 3",
+    ),
     "no count": (SHORT + "    layout: {1g.10gb: 0}\n", r"pool\.yaml:6"),
     "relative path": (SHORT + "controller: {state_dir: here}\n", "here must be an absolute path"),
     "no port": (SHORT + "controller: {listen: here}\n", "'here' is not host:port"),

@@ -55,6 +55,7 @@ def test_geometry_is_of_the_pools_gpus_only_and_of_the_product_before_an_agent_w
     assert len(geometry(TWO, group("n1", gpus=(1,)))) == 1
     told = NodeGroup(hosts=("n1",), product="h100-80gb", count=4)
     assert geometry(None, told) == ("h100-80gb",) * 4
+    assert geometry(None, replace(told, gpus=(1, 3))) == ("h100-80gb",) * 2
     assert geometry(None, group("n1")) == ()
     made = offered(config("n1"), {"n1": (geometry(None, told), slurm_node("n1"))}, ())
     assert made is not None

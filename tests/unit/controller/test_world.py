@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from slurm_plugin.controller.state import Decision, NodeView, Part
+from slurm_plugin.pool import NodeGroup
 from slurm_plugin.ports import QueuedJob
 from tests.unit.controller import pools
 from tests.unit.controller.world import World
@@ -29,6 +30,7 @@ class Life(RuleBasedStateMachine):
         self.overtaken: set[str] = set()
         self.last: Decision
         self.queue: tuple[QueuedJob, ...] = ()  # as the last pass read it
+        self.followed: NodeGroup
         self.one_pass()
 
     @rule(c=st.sampled_from(CLASSES), count=st.integers(1, 3), nodes=st.integers(1, 2), priority=st.integers(1, 9))
@@ -81,17 +83,17 @@ class Life(RuleBasedStateMachine):
         gone = any(step.destroy for steps in decision.steps.values() for step in steps)
         if not gone or self.frozen == self.world.views():
             self.world.carry_out(decision)
-            self.last = decision
+            self.last, self.followed = decision, self.world.group
         self.frozen = None
 
     @rule()
     def one_pass(self) -> None:
         self.queue = self.world.queue()
-        self.last = self.world.decide(self.world.views())
+        self.last, self.followed = self.world.decide(self.world.views()), self.world.group
         self.world.carry_out(self.last)
         self.frozen = None
 
-    @precondition(lambda self: self.ended())
+    @precondition(lambda self: self.ended() and self.followed is self.world.group)
     @rule(data=st.data())
     def fence(self, data: st.DataObject) -> None:
         """An epilog frees slices and waits for the verdict: its node alone is decided, by the queue as it was read."""

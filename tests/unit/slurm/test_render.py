@@ -22,13 +22,14 @@ POOL = PoolConfig(
 )
 
 
-def test_the_sides_gpus_are_the_nodes_own_and_else_what_pool_yaml_says() -> None:
-    side = side_of(POOL, {"n2": 8}, accounting=False)
-    assert side.nodes == (
-        NodeLine(hosts=("n1",), gpus=4),
-        NodeLine(hosts=("n2", "n3"), gpus=8),
-    )
+def test_a_weight_is_that_of_all_gpus_whichever_are_in_the_pool() -> None:
+    """What pool.yaml says stays, though a GPU has fallen off the bus; where it says nothing the node itself does."""
+    side = side_of(POOL, {"n2": 3, "n3": 8}, accounting=False)
+    assert side.nodes == (NodeLine(hosts=("n1", "n2"), gpus=4), NodeLine(hosts=("n3",), gpus=8))
     assert side.hosts == "n[1-3]"
+    chosen = replace(POOL, groups=(replace(POOL.groups[0], gpus=(1,)), POOL.groups[1]))
+    assert side_of(chosen, {"n3": 8}, accounting=False).nodes == side.nodes
+    assert side_of(POOL, {}, accounting=False).nodes[0] == NodeLine(hosts=("n3",), gpus=0)  # not known, not guessed
 
 
 def test_the_base_is_untyped_and_other_gres_are_kept() -> None:
@@ -83,6 +84,14 @@ def test_what_is_rendered_passes_the_checks() -> None:
 )
 def test_the_examples_in_configs_are_what_is_rendered(path: str, text: str) -> None:
     assert (CONFIGS / path).read_text() == text
+
+
+def test_the_controller_runs_as_whom_pool_yaml_says() -> None:
+    """Clients make their munge credentials for this user: another one can't even read them."""
+    pool = replace(POOL, controller=replace(POOL.controller, user="slurm"))
+    assert "User=slurm" in chain.controller_unit(side_of(pool, {}, accounting=False)).splitlines()
+    assert "User=root" in chain.controller_unit(SIDE).splitlines()
+    assert "User=" not in chain.agent_unit(SIDE)
 
 
 @pytest.mark.parametrize("text", [chain.job_submit_lua(SIDE), chain.cli_filter_lua(SIDE)])
