@@ -45,6 +45,10 @@ class QueuedJob:
     cpus: int  # in all
     started_at: int  # Unix seconds; 0 while pending
     eligible: bool  # not held, no dependency, begin time reached, under no limit
+    array_id: int = 0  # of the array it is an element of, or its own
+    excluded_nodes: tuple[str, ...] = ()  # -x, expanded
+    features: tuple[frozenset[str], ...] = ()  # -C: a node must have one of these whole; () for any, or not known
+    reserved: bool = False  # it asks for a reservation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,7 @@ class SlurmNode:
     memory_mib: int
     partitions: tuple[str, ...]
     slurmd_started_at: int  # Unix seconds; 0 when not known
+    features: frozenset[str] = frozenset()  # active ones
 
 
 class Slurm(Protocol):

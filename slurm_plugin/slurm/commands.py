@@ -48,7 +48,9 @@ class SlurmCommands:
 
     async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
         selection = [f"--partition={','.join(partitions)}"] if partitions else []
-        rows = await self._job_rows(queue.QUEUE_FIELDS, *selection)
+        mark = _mark()
+        form = table.squeue_letters(queue.QUEUE_FIELDS.values(), mark)
+        rows = await self._rows(len(queue.QUEUE_FIELDS), mark, *selection, "-o", form)
         return await _read(len(rows) * ROW_BYTES, queue.queued_jobs, rows, self._pool)
 
     async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
@@ -109,13 +111,16 @@ class SlurmCommands:
 
     async def _job_rows(self, fields: Sequence[str], *selection: str) -> list[list[str]]:
         mark = _mark()
+        return await self._rows(len(fields), mark, *selection, "-O", table.squeue_format(fields, mark))
+
+    async def _rows(self, columns: int, mark: str, *options: str) -> list[list[str]]:
         try:
-            text = await self._runner.run([*_SQUEUE, *selection, "-O", table.squeue_format(fields, mark)])
+            text = await self._runner.run([*_SQUEUE, *options])
         except SlurmError as error:
             if _UNKNOWN_JOB in str(error).lower():
                 return []
             raise
-        return await _read(len(text), table.parse_table, text, len(fields), mark)
+        return await _read(len(text), table.parse_table, text, columns, mark)
 
     async def _target(self, run: RunKey) -> str | None:
         """How to name this run's job; None when it is over. The id may be another job's, or another run's, by now."""

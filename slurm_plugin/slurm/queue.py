@@ -16,10 +16,12 @@ from slurm_plugin.slurm.gres import parse_gres
 from slurm_plugin.slurm.hostlist import expand
 
 RUN_FIELDS = ("JobID", "UserID", "StartTime", "State", "BatchFlag", "Requeue", "tres-per-node")
-QUEUE_FIELDS = (
-    *("JobID", "ArrayJobID", "ArrayTaskID", "UserID", "PriorityLong", "State", "Reason", "NumNodes", "NumCPUs"),
-    *("Partition", "ReqNodes", "NodeList", "StartTime", "tres-per-node"),
-)
+# By the letters of `squeue -o`: `-O` has no word for the nodes that a job excludes.
+QUEUE_FIELDS = {
+    **{"JobID": "A", "ArrayJobID": "F", "ArrayTaskID": "K", "UserID": "U", "PriorityLong": "Q", "State": "T"},
+    **{"Reason": "r", "NumNodes": "D", "NumCPUs": "C", "Partition": "P", "ReqNodes": "n", "ExcNodes": "x"},
+    **{"Feature": "f", "Reservation": "v", "NodeList": "N", "StartTime": "S", "tres-per-node": "b"},
+}
 TARGET_FIELDS = ("JobID", "UserID", "StartTime", "State", "ArrayJobID", "ArrayTaskID", "HetJobID")
 STEP_FIELDS = ("StepID", "JobID", "tres-per-node", "tres-per-task", "NumTasks", "Nodes")
 
@@ -32,6 +34,10 @@ _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPE
 # A long queue says the same few requests and host lists again and again.
 _TEXTS_KEPT = 1024
 _ARRAY_LIMIT = re.compile(r"%(\d+)$")
+_NOTHING = frozenset({"", "N/A", "(null)", "None"})
+# Names joined by one kind of sign: all of them, or any one. Counts, brackets and the like may mean anything.
+_ALL_OF = re.compile(r"[\w.-]+(?:&[\w.-]+)*")
+_ANY_OF = re.compile(r"[\w.-]+(?:\|[\w.-]+)+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +91,15 @@ def queued_jobs(rows: Sequence[Sequence[str]], pool: Pool) -> tuple[QueuedJob, .
 
 
 def _queued_job(row: Sequence[str], running_siblings: int, pool: Pool) -> QueuedJob:
-    (job_id, _, task_text, uid, priority, state, reason, nodes, cpus, partitions, wanted, held, start, gres) = row
+    job_id, array, task_text, uid, priority, state, reason, nodes, cpus, partitions, *rest = row
+    wanted, excluded, features, reservation, held, start, gres = rest
     waiting = state in _WAITING
     tasks = array_tasks(task_text, running=running_siblings) if waiting else 1
     names = tuple(name for name in partitions.split(",") if name)
     hosts = _hosts(wanted if waiting else held)
     return QueuedJob(
         job_id=_number(job_id),
+        array_id=_number(array),
         uid=_number(uid),
         priority=_number(priority),
         state=state,
@@ -101,6 +109,9 @@ def _queued_job(row: Sequence[str], running_siblings: int, pool: Pool) -> Queued
         tasks=tasks,
         partitions=names,
         wanted_nodes=hosts if waiting else (),
+        excluded_nodes=_hosts(excluded) if waiting and excluded not in _NOTHING else (),
+        features=_features(features),
+        reserved=reservation not in _NOTHING,
         on_nodes=() if waiting else hosts,
         cpus=_number(cpus),
         started_at=0 if waiting else _number(start),
@@ -123,6 +134,18 @@ def _hosts(text: str) -> tuple[str, ...]:
         return expand(text)
     except ConfigError as error:
         raise SlurmError(f"squeue printed '{text[:80]}' where a host list belongs") from error
+
+
+@lru_cache(_TEXTS_KEPT)
+def _features(text: str) -> tuple[frozenset[str], ...]:
+    """Sets of which a node must have one whole; () when any node may do, or that can't be told so simply."""
+    if text in _NOTHING:
+        return ()
+    if _ALL_OF.fullmatch(text):
+        return (frozenset(text.split("&")),)
+    if _ANY_OF.fullmatch(text):
+        return tuple(frozenset({name}) for name in text.split("|"))
+    return ()
 
 
 def _is_eligible(reason: str, partitions: Sequence[str], pool: Pool) -> bool:

@@ -4,7 +4,7 @@ A newline in a job's name, or in a GRES type, writes lines that look like other 
 field is printed at full width with a mark behind it that is new for every call, and the text is cut at the marks only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from slurm_plugin.errors import SlurmError
 
@@ -14,6 +14,11 @@ MARK_BYTES = 8  # of a 62-letter alphabet: nobody plants the right mark in a tex
 def squeue_format(fields: Sequence[str], mark: str) -> str:
     """The argument of `squeue -O`: each field whole (width 0), followed by the mark."""
     return ",".join(f"{field}:0{mark}" for field in fields)
+
+
+def squeue_letters(letters: Iterable[str], mark: str) -> str:
+    """The argument of `squeue -o`, likewise."""
+    return "".join(f"%{letter}{mark}" for letter in letters)
 
 
 def parse_table(text: str, columns: int, mark: str) -> list[list[str]]:

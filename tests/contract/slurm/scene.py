@@ -42,7 +42,7 @@ def play(run: Run, folder: Path) -> None:
         (*both, "--gres=vgpu:2g.20gb:1", "-a", "0-200%3", str(sleeper)),
         (*both, "--gres=vgpu:a\n1 0:1", str(sleeper)),
         (*both, "-w", "n1", "--comment", "q\nz", str(sleeper)),
-        (*both, "-H", "--no-requeue", "--gres=vgpu:4", str(sleeper)),
+        (*both, "-H", "--no-requeue", "-x", "n1", "--gres=vgpu:4", str(sleeper)),
         (*both, "-w", "n1", "--gres=vgpu:m20:1", "-a", "7-8", str(sleeper)),
         (*both, "--gres=vgpu:1g.10gb:1", "-b", "now+1hour", "-N2", "-w", "n[1-2]", "--ntasks-per-node=1", str(sleeper)),
         (*both, "--gres=vgpu:1g.10gb:1", "-d", "afterok:1", str(sleeper)),
@@ -119,6 +119,7 @@ async def check_who_may_start(slurm: SlurmCommands) -> None:
     later = by_reason["BeginTime"]
     assert (later.nodes, later.wanted_nodes) == (2, ("n1", "n2"))
     assert by_reason["JobHeldUser"].priority == 0
+    assert by_reason["JobHeldUser"].excluded_nodes == ("n1",)
 
 
 async def check_steps(slurm: SlurmCommands) -> None:

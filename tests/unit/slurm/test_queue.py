@@ -12,6 +12,7 @@ POOL = Pool()
 QUEUED = {
     **{"JobID": "7", "ArrayJobID": "7", "ArrayTaskID": "N/A", "UserID": "1000", "PriorityLong": "100"},
     **{"State": "PENDING", "Reason": "PartitionDown", "NumNodes": "1", "NumCPUs": "4", "Partition": "gpu,vgpu-wait"},
+    **{"ExcNodes": "", "Feature": "(null)", "Reservation": "(null)"},
     **{"ReqNodes": "", "NodeList": "", "StartTime": "N/A", "tres-per-node": "gres:vgpu:m20:1,gres:vgpu_mem:2"},
 }
 
@@ -179,3 +180,28 @@ def test_steps_by_task_and_by_node() -> None:
         "7.batch": (),
     }
     assert queue.step_gres(rows, 8) == {"8.0": (m20,)}
+
+
+@pytest.mark.parametrize(
+    ("text", "features"),
+    [
+        ("(null)", ()),
+        ("a100", ({"a100"},)),
+        ("a100&nvlink", ({"a100", "nvlink"},)),
+        ("a100|h100", ({"a100"}, {"h100"})),
+        ("a100*2", ()),
+        ("[a100|h100]", ()),
+        ("a&b|c", ()),
+        ("(a|b)&c", ()),
+    ],
+)
+def test_features_are_what_a_node_must_have_or_not_known(text: str, features: Sequence[set[str]]) -> None:
+    (job,) = queue.queued_jobs([queued(Feature=text)], POOL)
+    assert job.features == tuple(frozenset(one) for one in features)
+
+
+def test_where_a_waiting_job_may_not_run() -> None:
+    (job,) = queue.queued_jobs([queued(ExcNodes="n[1-2]", Reservation="maint")], POOL)
+    assert (job.excluded_nodes, job.reserved) == (("n1", "n2"), True)
+    (plain,) = queue.queued_jobs([queued()], POOL)
+    assert (plain.excluded_nodes, plain.reserved, plain.features) == ((), False, ())
