@@ -87,6 +87,16 @@ def test_submit_writes_the_request_the_partitions_and_the_words(lua: Lua) -> Non
     assert len(lua.told()) == 2
 
 
+def test_submit_warns_of_a_request_that_the_environment_makes_for_each_srun(lua: Lua) -> None:
+    code, _ = submit(lua, tres_per_node="gres:vgpu:1", environment={"SLURM_STEP_GRES": "vgpu:m20:1", "SLURM_GRES": ""})
+    assert code == 0
+    (warning,) = [line for line in lua.told() if "warning" in line]
+    assert warning.endswith(
+        "will ask for SLURM_STEP_GRES=vgpu:m20:1, which is in your environment;"
+        " submit with: env -u SLURM_STEP_GRES sbatch"
+    )
+
+
 def test_submit_keeps_a_comment_of_the_sites_own_script(lua: Lua) -> None:
     _, wrote = submit(lua, tres_per_node="gres:vgpu", admin_comment="site=1")
     assert wrote["admin_comment"] == "site=1 asked vgpu"
@@ -365,7 +375,37 @@ def cli(lua: Lua, kind: str, text: str | None, jobid: str | None = None) -> tupl
 def test_the_client_translates_srun_and_salloc(lua: Lua, text: str, becomes: str) -> None:
     assert cli(lua, "srun", text) == (0, becomes)
     assert cli(lua, "salloc", text) == (0, becomes)
-    assert cli(lua, "sbatch", text) == (0, text)
+    assert cli(lua, "sbatch", text)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("gres:vgpu:20GB", None),
+        ("gres:gpu:1,gres:vgpu:1/4:2", None),
+        ("gres/gpu:1,gres/vgpu", None),
+        ("gres:vgpu:m20:1,gres:vgpu_mem:2", None),
+        ("gres:gpu:1", None),
+        ("gres:VGPU:20GB:2", "vgpu:20GB:2"),
+        ("gres:gres/vgpu:1", "vgpu:1"),
+        ("gres/gres:vgpu=2", "vgpu:2"),
+        ("gres: vgpu :20gb", "vgpu:20gb"),
+        ("gres:vgpu: 20gb", "vgpu:20gb"),
+        ("gres:Vgpu:1,gres:gpu:1", "gpu:1,vgpu:1"),
+    ],
+)
+def test_the_client_names_the_gres_as_slurm_wants_it_and_keeps_the_words(
+    lua: Lua, text: str, becomes: str | None
+) -> None:
+    assert cli(lua, "sbatch", text) == (0, becomes or text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("gres:vgpu:", "did you mean vgpu?"), ("gres:vgpu:1,gres:vgpu:2g.20gb", "one class")]
+)
+def test_the_client_says_what_slurms_own_refusal_does_not(lua: Lua, text: str, says: str) -> None:
+    assert cli(lua, "sbatch", text)[0] == REFUSED
+    assert says in str(lua.plain(lua.runtime.globals()[b"logged"]))
 
 
 def test_a_number_alone_in_a_step_means_the_jobs_own_class(lua: Lua) -> None:
