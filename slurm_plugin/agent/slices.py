@@ -60,6 +60,7 @@ class Slices:
         `renewed`: a GPU whose devices can't be taken for settled, since an instance may be another under an old number.
         """
         async with self._reading:
+            self._unsettle(renewed)
             try:
                 changed = await self._read()
                 if self._gone():  # seen twice, or it is not believed
@@ -81,7 +82,9 @@ class Slices:
     async def _read(self) -> bool:
         gpus = await self._threads.driver(self._gpus.inventory)
         await self._changes.follow(gpus)
-        return self._book.see(self._changes.seen(gpus))
+        changed = self._book.see(self._changes.seen(gpus))
+        self._note_new()  # at once: what is new must not be taken for idle before it was looked at
+        return changed
 
     async def make(self, step: Step, *, cut: bool = False) -> None:
         """See Changes.make."""
@@ -124,12 +127,20 @@ class Slices:
 
         Somebody may have opened them before, so those that nobody has are looked at.
         """
-        self._settled = {key for key in self._settled if key[0] != renewed}
+        self._unsettle(renewed)
+        new = self._note_new()
+        await self._threads.disk(self._settle)
+        self._vacancy.look({*new, *self._vacancy.forgotten()})
+
+    def _unsettle(self, gpu_uuid: str) -> None:
+        self._settled = {key for key in self._settled if key[0] != gpu_uuid}
+
+    def _note_new(self) -> list[str]:
+        """The slices that nobody has and whose devices have not been settled: from here on unseen."""
         held = {slice_ for grant in self._book.grants.values() for slice_ in grant.slices}
         new = [one.uuid for key, (_, one) in self._there().items() if key not in self._settled and one.uuid not in held]
         self._book.unseen.update(slice_ for slice_ in new if slice_ not in self._book.haunted)
-        await self._threads.disk(self._settle)
-        self._vacancy.look(slice_ for slice_ in new if slice_ in self._book.unseen | self._book.haunted.keys())
+        return new
 
     def _there(self) -> dict[tuple[str, int, int], tuple[Gpu, Instance]]:
         return {

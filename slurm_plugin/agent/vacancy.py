@@ -63,6 +63,10 @@ class Vacancy:
             elif not self._closed:
                 self._tasks[slice_] = asyncio.create_task(self._watch(slice_))
 
+    def forgotten(self) -> set[str]:
+        """Unseen slices that no look is under way for."""
+        return self._book.unseen - self._tasks.keys()
+
     def close(self) -> None:
         self._closed = True
         for task in (*self._tasks.values(), *([self._scan] if self._scan else [])):
