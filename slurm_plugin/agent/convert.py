@@ -9,10 +9,14 @@ from slurm_plugin.model import Gpu, Grant, Step
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 
 NOBODY: Mapping[str, str] = MappingProxyType({})
+NEVER: Mapping[str, float] = MappingProxyType({})
 
 
-def gpu_to_wire(gpu: Gpu, haunted: Mapping[str, str] = NOBODY) -> pool_pb2.Gpu:
-    """`haunted`: who uses a slice without a grant. To the pool it is then as foreign as others' instances."""
+def gpu_to_wire(gpu: Gpu, haunted: Mapping[str, str] = NOBODY, unused: Mapping[str, float] = NEVER) -> pool_pb2.Gpu:
+    """`haunted`: who uses a slice without a grant. To the pool it is then as foreign as others' instances.
+
+    `unused`: since when a slice is held and not used.
+    """
     return pool_pb2.Gpu(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -42,6 +46,7 @@ def gpu_to_wire(gpu: Gpu, haunted: Mapping[str, str] = NOBODY) -> pool_pb2.Gpu:
                 uuid=one.uuid,
                 foreign=one.foreign or one.uuid in haunted,
                 held_by=haunted.get(one.uuid, ""),
+                unused_since=unused.get(one.uuid, 0.0),
             )
             for one in gpu.instances
         ],

@@ -18,6 +18,7 @@ from slurm_plugin.agent.config import AgentConfig
 from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.agent.devices import Devices
 from slurm_plugin.agent.durable import At, nowhere
+from slurm_plugin.agent.idle import Idle
 from slurm_plugin.agent.journal import Journal
 from slurm_plugin.agent.losses import Losses
 from slurm_plugin.agent.ready import tell_ready
@@ -76,6 +77,7 @@ class Agent:
             proc=proc,
         )
         self.losses = Losses(self.book, slurm=adapters.slurm, store=store, threads=self._threads, node=config.node)
+        self.idle = Idle(self.book, gpus=adapters.gpus, threads=self._threads, moved=self.session.changed)
         self._server = HookServer(self.runs, self.tasks, profile_of=self._profile_of)
         site.fence = self.session.fence
         self.slices.moved = self._moved
@@ -140,12 +142,13 @@ class Agent:
     async def _tend(self) -> None:
         await self.slices.tend()
         await self._threads.disk(self.tasks.sweep)
+        await self.idle.look()
 
     def inventory(self, revision: int) -> pool_pb2.Inventory:
         return pool_pb2.Inventory(
             node=self._config.node,
             revision=revision,
-            gpus=[convert.gpu_to_wire(gpu, self.book.haunted) for gpu in self.book.gpus],
+            gpus=[convert.gpu_to_wire(gpu, self.book.haunted, self.idle.since) for gpu in self.book.gpus],
             grants=[
                 convert.grant_to_wire(grant, self.book.isolation(grant.run.job_id))
                 for grant in self.book.grants.values()

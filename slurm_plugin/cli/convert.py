@@ -136,6 +136,7 @@ def _slice(i: pool_pb2.Instance, offers: Mapping[str, str], holders: Mapping[str
         state=_state(i, busy=bool(jobs), offered=bool(offered_as)),
         offered_as="" if jobs else offered_as,
         held_by=i.held_by,
+        unused_since=i.unused_since if jobs else 0.0,
         jobs=jobs,
     )
 

@@ -19,6 +19,9 @@ from slurm_plugin.cli.view import (
 
 Names = Callable[[int], str]  # uid -> what to call the user
 
+UNUSED_S = 600.0  # a job may well read its data for some minutes
+UNUSED_MAX = 20  # lines of the status
+
 
 def status_lines(pool: PoolView, names: Names, now: float) -> list[str]:
     """The whole pool: a line a GPU, the queue, and what is wrong."""
@@ -33,7 +36,26 @@ def status_lines(pool: PoolView, names: Names, now: float) -> list[str]:
     ]
     if pool.pending:
         lines += ["", *_pending_table(pool, names)]
-    return lines + _problem_lines(pool)
+    return lines + _unused_lines(pool, names, now) + _problem_lines(pool)
+
+
+def _unused_lines(pool: PoolView, names: Names, now: float) -> list[str]:
+    """Slices that a job has and does not use, the longest first. Bound: UNUSED_MAX."""
+    found = sorted(
+        (piece.unused_since, node.name, grant.job_id, grant.uid, piece.profile)
+        for node in pool.nodes
+        for grant in node.grants
+        for gpu in node.gpus
+        for piece in gpu.slices
+        if piece.uuid in grant.slices and 0 < piece.unused_since < now - UNUSED_S
+    )
+    lines = [
+        f"unused: job {job} of {safe(names(uid))} on {safe(node)} has run nothing on its {safe(profile)}"
+        f" for {age(now - since)}"
+        for since, node, job, uid, profile in found[:UNUSED_MAX]
+    ]
+    more = [f"unused: {len(found) - UNUSED_MAX} more (see --json)"] if len(found) > UNUSED_MAX else []
+    return ["", *lines, *more] if lines else []
 
 
 def _slice_total(pool: PoolView) -> str:

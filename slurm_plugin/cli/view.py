@@ -28,6 +28,7 @@ class SliceView:
     offered_as: str  # the class an idle slice serves now
     jobs: tuple[int, ...]  # who holds it; more than one is a fault
     held_by: str  # the processes that use it though no job has it
+    unused_since: float  # Unix seconds: its job holds it and no process computes there; 0: one does, or none holds it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,15 @@ def test_status_says_when_the_pool_is_only_observed() -> None:
     assert status_lines(pool_view(pool), str, 2000.0)[0].endswith(", only observes")
 
 
+def test_status_names_slices_that_a_job_holds_and_does_not_use() -> None:
+    pool = status()
+    pool.nodes[0].inventory.gpus[0].instances[0].unused_since = 1000
+    assert not [line for line in status_lines(pool_view(pool), names, 1500) if line.startswith("unused")]
+    assert "unused: job 12 of root on n1 has run nothing on its 3g.40gb for 2h46m" in status_lines(
+        pool_view(pool), names, 11000
+    )
+
+
 def test_status_shows_each_gpu_with_its_layout_and_the_queue() -> None:
     lines = status_lines(pool_view(status()), names, now=560)
     assert lines[0] == (

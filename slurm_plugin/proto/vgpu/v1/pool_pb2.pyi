@@ -147,6 +147,7 @@ class Instance(_message.Message):
     UUID_FIELD_NUMBER: _builtins.int
     FOREIGN_FIELD_NUMBER: _builtins.int
     HELD_BY_FIELD_NUMBER: _builtins.int
+    UNUSED_SINCE_FIELD_NUMBER: _builtins.int
     profile: _builtins.str
     start: _builtins.int
     size: _builtins.int
@@ -156,6 +157,8 @@ class Instance(_message.Message):
     foreign: _builtins.bool
     held_by: _builtins.str
     """who uses it without a grant; empty: nobody"""
+    unused_since: _builtins.float
+    """Unix seconds: a job holds it and no process of anybody computes there"""
     def __init__(
         self,
         *,
@@ -167,10 +170,11 @@ class Instance(_message.Message):
         uuid: _builtins.str = ...,
         foreign: _builtins.bool = ...,
         held_by: _builtins.str = ...,
+        unused_since: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ci", b"ci", "foreign", b"foreign", "gi", b"gi", "held_by", b"held_by", "profile", b"profile", "size", b"size", "start", b"start", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ci", b"ci", "foreign", b"foreign", "gi", b"gi", "held_by", b"held_by", "profile", b"profile", "size", b"size", "start", b"start", "unused_since", b"unused_since", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
