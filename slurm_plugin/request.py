@@ -159,8 +159,8 @@ def _weight(terms: list[str], mem: str) -> int | None:
 
 def _parse_term(term: str, gres: str) -> Request | Refusal:
     words = shown(term)
-    rest = term[len(gres) :]
-    parts = re.split(r"[:=]", rest[1:]) if rest else []
+    rest = term[len(gres) :].strip(_BLANKS)
+    parts = [part.strip(_BLANKS) for part in re.split(r"[:=]", rest[1:])] if rest else []
     if len(parts) > 2 or (rest and rest[0] not in ":=") or not all(_LEGAL.fullmatch(part) for part in parts):
         guess = _guess(parts, gres) if len(parts) <= 2 and rest[0] in ":=" else ""
         hint = f"did you mean {guess}?" if guess else f"write {gres}, {gres}:N, {gres}:CLASS or {gres}:CLASS:N"

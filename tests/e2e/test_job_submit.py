@@ -241,6 +241,17 @@ def test_srun_and_salloc_take_every_form(slurm: BareSlurm, ask: str) -> None:
         assert (code, "ran\n" in said) == (0, True), said
 
 
+@pytest.mark.parametrize("ask", ["VGPU:20GB", "gres/vgpu:20GB", "gres:vgpu:20GB", "vgpu=20GB", "vgpu : 20GB"])
+def test_sbatch_takes_every_spelling_where_our_filter_is(slurm: BareSlurm, ask: str) -> None:
+    """Slurm's own client refuses some of them, others on another release, before slurmctld sees them."""
+    code, said = run(slurm, "sbatch", "-H", "--parsable", "--wrap=true", "--output=/dev/null", f"--gres={ask}")
+    assert code == 0, said
+    job_id = said.split()[0]
+    assert gres(slurm, job_id) == "vgpu:m20:1,vgpu_mem:2"
+    shown = slurm.run("scontrol", "show", "job", "-o", job_id).stdout
+    assert re.search(r"AdminComment=asked vgpu:20GB ", shown), shown
+
+
 @pytest.mark.parametrize("ask", ["vgpu:20gb", "vgpu:m20", "vgpu:1", "vgpu", "none"])
 def test_a_step_takes_every_form(slurm: BareSlurm, ask: str) -> None:
     code, said = run(slurm, "salloc", "--gres=vgpu:20gb", "srun", f"--gres={ask}", "echo", "ran")

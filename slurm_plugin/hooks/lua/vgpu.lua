@@ -374,9 +374,9 @@ local function guess(parts)
    return (read.want ~= "name" or better == whole) and text or nil
 end
 
-local function no_request(term, parts)
+local function no_request(term, rest, parts)
    local g, words = M.gres, shown(term)
-   local better = #parts <= 2 and term:find("^[:=]", #g + 1) and guess(parts)
+   local better = #parts <= 2 and rest:find("^[:=]") and guess(parts)
    local hint = better and string.format("did you mean %s?", better)
       or string.format("write %s, %s:N, %s:CLASS or %s:CLASS:N", g, g, g, g)
    local odd = words:find("?", 1, true) and " (? is what can't be in one)" or ""
@@ -384,13 +384,16 @@ local function no_request(term, parts)
 end
 
 function parse_term(term)
-   local rest = term:sub(#M.gres + 1)
+   local rest = strip(term:sub(#M.gres + 1))
    local parts = rest ~= "" and split(rest:sub(2), ":=") or {}
+   for at, part in ipairs(parts) do
+      parts[at] = strip(part)
+   end
    local legal = #parts <= 2 and (rest == "" or rest:find("^[:=]") ~= nil)
    for _, part in ipairs(parts) do
       legal = legal and part:find("^[A-Za-z0-9_%.%+/%%%-]+$") ~= nil
    end
-   if not legal then return no_request(term, parts) end
+   if not legal then return no_request(term, rest, parts) end
    if #parts == 2 and parts[1]:find("^%d+$") and parts[2]:find("[A-Za-z/]") then
       return refuse("the count comes last; did you mean %s:%s:%s?", M.gres, parts[2]:lower(), parts[1])
    end
@@ -1224,12 +1227,28 @@ function M.translate(text, step)
    return (found.gres:gsub(",?[^,]*$", "")) -- without the weight, which job_submit adds and a step does not need
 end
 
+-- The request with its name as Slurm's own client wants it, which refuses VGPU, gres/vgpu or `vgpu :1` before slurmctld sees
+-- them; nil when it is so. What is asked for stays: job_submit keeps those words.
+local function named_well(text)
+   local request = M.parse(text)
+   if not request or request.refusal then return request end
+   local terms = request.others
+   terms[#terms + 1] = M.gres .. request.term:sub(#M.gres + 1):gsub("=", ":"):gsub("%s+", "")
+   local well = table.concat(terms, ",")
+   local sent = text:gsub("^gres[:/]", ""):gsub(",gres[:/]", ",")
+   return well ~= sent and not request.weight and well or nil
+end
+
 local function cli(options)
    local kind = get(options, "type")
-   if kind ~= "srun" and kind ~= "salloc" then return 0 end -- sbatch: job_submit does it all
    local text = text_of(options, "gres")
-   if text == "" then return 0 end
-   local gres = M.translate(text, kind == "srun" and in_a_job(options))
+   if text == "" or kind ~= "srun" and kind ~= "salloc" and kind ~= "sbatch" then return 0 end
+   local gres
+   if kind == "sbatch" then
+      gres = named_well(text)
+   else
+      gres = M.translate(text, kind == "srun" and in_a_job(options))
+   end
    if type(gres) == "table" then
       if slurm.log_error then slurm.log_error("%s", gres.refusal) end
       return slurm.ESLURM_INVALID_GRES or INVALID_GRES
