@@ -27,6 +27,7 @@ ASKS = (("1g.10gb", 1), ("m20", 1), ("", 0), ("1g.10gb", 2), ("3g.40gb", 1))
 LAYOUT = (("1g.10gb", 0), ("1g.10gb", 1), ("1g.20gb", 2), ("3g.40gb", 4))
 CANCELLED = 1000
 BYTES_A_START = 64  # what Python may hold more of, on average, for each: less than one entry of a dict
+TABLE_BYTES = 1 << 16
 RESIDENT_BYTES = 2 << 20  # what the process may grow by in the last three quarters
 
 
@@ -40,6 +41,11 @@ class Left:
     held: int
     bytes: int
     resident: int
+
+
+def traced() -> int:
+    """Without the few tables that grow by doubling, the interpreter's of names above all: what is in them is counted."""
+    return sum(trace.size for trace in tracemalloc.take_snapshot().traces if trace.size < TABLE_BYTES)
 
 
 def resident() -> int:
@@ -89,7 +95,7 @@ class Node:
             files=tuple(sorted(str(one) for one in self.folder.rglob("*") if "node" not in one.parts)),
             tasks=len(asyncio.all_tasks()),
             held=len(book.grants) + len(book.without) + len(book.haunted) + len(runs.waiting) + len(runs._locks),
-            bytes=tracemalloc.get_traced_memory()[0],
+            bytes=traced(),
             resident=resident(),
         )
 
