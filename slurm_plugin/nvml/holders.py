@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 MOST_NAMED = 5
 MOST_PROCESSES = 32_768  # looked at; a bound, far above what a node runs
 MOST_DESCRIPTORS = 65_536  # looked at of one process
-MOST_IN_ALL = 2_000_000  # about four seconds
+MOST_IN_ALL = 2_000_000  # about ten seconds of a processor
 
 _PROC = "/proc"  # always the kernel's own, wherever the driver's files are
 _GONE = " (deleted)"  # what the kernel adds to the name of a file that is no more
