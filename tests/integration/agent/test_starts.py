@@ -44,7 +44,7 @@ class Left:
 
 
 def traced() -> int:
-    """Without the few tables that grow by doubling, the interpreter's of names above all: what is in them is counted."""
+    """Without the few tables that grow by doubling, the interpreter's of names above all; what is in them is."""
     return sum(trace.size for trace in tracemalloc.take_snapshot().traces if trace.size < TABLE_BYTES)
 
 
