@@ -141,7 +141,7 @@ class Agent:
 
     async def _tend(self) -> None:
         await self.slices.tend()
-        await self._threads.disk(self.tasks.sweep)
+        await self._threads.cgroups(self.tasks.sweep)
         await self.idle.look()
 
     def inventory(self, revision: int) -> pool_pb2.Inventory:

@@ -57,9 +57,10 @@ class DeviceCgroup:
             log.warning("cgroup.unusable", extra={"why": self.why_not})
 
     def confine(self, run: RunKey, minors: Iterable[int], pid: int, step: StepProcess) -> bool:
-        """Let `pid`, a process of this step, and what it starts open these capabilities and no others.
+        """Let the task that `pid` is the prolog of open these capabilities and no others, and all that it starts.
 
-        Its ancestors up to the slurmstepd are in it as well: the task is one of them.
+        The task is an ancestor of its prolog, below the step's slurmstepd. The prolog itself is not moved, as each move
+        costs the kernel milliseconds. A task that asks for itself is.
         Crash: the task is confined, or its task prolog fails and it never runs.
         """
         major = self._major()
@@ -73,8 +74,10 @@ class DeviceCgroup:
             folder = self._home(ours) / _name(run)
             folder.mkdir(mode=0o755, exist_ok=True)
             _hold(folder, major, minors)
-            for one in self._between(pid, step):
-                (folder / "cgroup.procs").write_text(str(one))
+            chain = self._between(pid, step)
+            for one in chain[1:] or chain:
+                if f"/{self._path_of(one)}/" != f"/{folder.relative_to(self._mount)}/":
+                    (folder / "cgroup.procs").write_text(str(one))
         except OSError as error:
             log.warning("cgroup.failed", extra={"job_id": run.job_id, "error": str(error)})
             return False

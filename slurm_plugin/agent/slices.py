@@ -38,7 +38,7 @@ class Slices:
         self._reading = asyncio.Lock()
         self._changes = Changes(book, gpus=gpus, journal=journal, threads=threads, refresh=self.refresh, at=at)
         self._settled: set[tuple[str, int, int]] = set()  # (GPU, gi, ci) whose devices are in the right hands
-        self.before_look: Callable[[], None] = lambda: None  # on the disk thread, before a look at who has left
+        self.before_look: Callable[[], None] = lambda: None  # on the cgroups' thread, before a look at who has left
         self._vacancy = Vacancy(
             book,
             gpus=gpus,

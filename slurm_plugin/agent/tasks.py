@@ -72,9 +72,9 @@ class Tasks:
 
     async def start(self) -> None:
         """Take up the shares of steps that are still running, and see which jobs are confined."""
-        await self._threads.disk(self._cgroup.start)
+        await self._threads.cgroups(self._cgroup.start)
         self._book.confines = not self._cgroup.why_not
-        self._book.unconfined |= await self._threads.disk(self._strays)
+        self._book.unconfined |= await self._threads.cgroups(self._strays)
         for key, slices in (await self._threads.disk(self._store.leases)).items():
             pid, _, started = key.partition(":")
             step = step_of(int(pid), self._proc) if pid.isdecimal() else None
@@ -107,7 +107,7 @@ class Tasks:
         run = view.grant.run if view.grant else self._book.without.get(step.job_id)
         if run is not None:
             minors = [minor for _, one in self._book.slices(view.grant) for minor in one.caps] if view.grant else []
-            self._note(run, confined=await self._threads.disk(self._cgroup.confine, run, minors, peer.pid, step))
+            self._note(run, confined=await self._threads.cgroups(self._cgroup.confine, run, minors, peer.pid, step))
         return view
 
     def _note(self, run: RunKey, *, confined: bool) -> None:
@@ -117,7 +117,7 @@ class Tasks:
             self.changed()
 
     def sweep(self) -> None:
-        """Away with the cgroups of runs that are over; who is left of one may open nothing more. On the disk thread."""
+        """Away with the cgroups of runs that are over; who is left of one opens nothing more. On the cgroups' thread."""
         grants = tuple(self._book.grants.values())
         self._cgroup.sweep(frozenset({*(grant.run for grant in grants), *tuple(self._book.without.values())}))
 

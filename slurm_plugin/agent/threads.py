@@ -9,14 +9,15 @@ T = TypeVar("T")
 
 
 class Threads:
-    """One for files, so that what is done and undone stays in order; one for the driver, which can be slow; one that
-    looks through all processes, which takes as long as there are many.
+    """One for files, so that what is done and undone stays in order, and one for cgroups likewise; one for the driver,
+    which can be slow; one that looks through all processes, which takes as long as there are many.
     """
 
     def __init__(self) -> None:
         self._disk = ThreadPoolExecutor(1, "disk")
         self._driver = ThreadPoolExecutor(1, "driver")
         self._looks = ThreadPoolExecutor(1, "looks")
+        self._cgroups = ThreadPoolExecutor(1, "cgroups")
 
     async def disk(self, call: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._disk, call, *args)
@@ -27,6 +28,9 @@ class Threads:
     async def looks(self, call: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._looks, call, *args)
 
+    async def cgroups(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._cgroups, call, *args)
+
     def close(self) -> None:
-        for executor in (self._disk, self._driver, self._looks):
+        for executor in (self._disk, self._driver, self._looks, self._cgroups):
             executor.shutdown(wait=False, cancel_futures=True)

@@ -28,7 +28,7 @@ MOST_TOLD = 3  # named in the report
 
 class Vacancy:
     """`moved` is called when a slice turns out to be idle, or haunted. `before_look` is called before each look, on the
-    disk thread: it sees to it that nobody who is outside now gets in later.
+    cgroups' thread: it sees to it that nobody who is outside now gets in later.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Vacancy:
     async def _next_scan(self) -> dict[str, tuple[int, ...]]:
         async with self._scanning:
             self._scan = None
-            await self._threads.disk(self._before_look)
+            await self._threads.cgroups(self._before_look)
             wanted: dict[str, tuple[Path, ...]] = {}
             for slice_ in self._tasks:
                 if found := self._book.instance(slice_):

@@ -113,6 +113,14 @@ def test_a_task_opens_its_jobs_devices_and_no_others(lock: DeviceCgroup, task: T
     assert task.opens() == reach("null", "zero")
 
 
+def test_a_task_is_confined_by_its_prolog_which_is_not(lock: DeviceCgroup, task: Task) -> None:
+    """The shell stands for the task here, and its child for the prolog."""
+    outer = StepProcess(job_id=7, step="0", pid=os.getpid(), started=1)
+    lock.confine(RUN, [3], task.pid, outer)
+    assert task.opens() == set(DEVICES)
+    assert [lock.confines(pid, RUN) for pid in (task.shell.pid, task.pid)] == [not WHY_NOT, False]
+
+
 def test_a_job_without_slices_opens_none(lock: DeviceCgroup, task: Task) -> None:
     lock.confine(RUN, [], task.pid, task.step)
     assert task.opens() == reach()
