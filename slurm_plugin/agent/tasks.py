@@ -117,7 +117,7 @@ class Tasks:
             self.changed()
 
     def sweep(self) -> None:
-        """Away with the cgroups of runs that are over; who is left of one opens nothing more. On the cgroups' thread."""
+        """Away with the cgroups of runs that are over; who is left opens nothing more. On the cgroups' thread."""
         grants = tuple(self._book.grants.values())
         self._cgroup.sweep(frozenset({*(grant.run for grant in grants), *tuple(self._book.without.values())}))
 
