@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup native check test soak demo bench test-fresh proto clean
+.PHONY: setup native check test test-other test-newest soak demo bench test-fresh proto clean
 
 setup: $(VENV)/.done native
 
@@ -25,8 +25,17 @@ check: setup
 	$(BIN)/deptry .
 	scripts/proto --check
 
+# Everything on this machine's Slurm, then what Slurm's version can change on the other generation's (Debian 12 or 13).
 test: setup
 	$(PYTEST) -m "not soak"
+	scripts/test-other
+
+test-other: setup
+	scripts/test-other
+
+# The same on Debian's newest: tells, and does not fail.
+test-newest:
+	scripts/test-other --report sid
 
 soak: setup
 	$(PYTEST)
