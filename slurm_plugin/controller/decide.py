@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slurm_plugin.controller import counts
-from slurm_plugin.controller.demand import demands, over, takes_jobs, unbound
+from slurm_plugin.controller.demand import closing, demands, maintained, over, takes_jobs, unbound
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
-from slurm_plugin.controller.offers import Offering, OfferNode, assign, reserve
+from slurm_plugin.controller.loans import Loans
+from slurm_plugin.controller.offers import Offering, assign, reserve
 from slurm_plugin.controller.state import (
     WITHHELD,
     Action,
@@ -25,7 +26,9 @@ from slurm_plugin.controller.state import (
     Serving,
     State,
 )
+from slurm_plugin.controller.wants import Demand, OfferNode
 from slurm_plugin.model import Grant, Step
+from slurm_plugin.pool import Mode
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
 STUCK_S = 60.0  # a running job without a grant for so long has lost its prolog
@@ -51,9 +54,10 @@ def decide(state: State) -> Decision:
     nodes = {
         name: _node(state, state.nodes[name], waiting_to_bind.get(name, ()), assigned) for name in sorted(state.nodes)
     }
+    wanted = demands(state)
     offering = assign(
         [_offer_node(state, node) for node in nodes.values() if _takes_jobs(node.state)],
-        demands(state),
+        wanted,
         state.present,
         state.serving,
         part=part is not None,
@@ -76,7 +80,15 @@ def decide(state: State) -> Decision:
         assigned=assigned,
         problems={name: tuple(node.problems) for name, node in nodes.items() if node.problems},
         waiting=frozenset(demand.job_id for demand in offering.waiting),
+        loans=_loans(state, wanted, offering),
     )
+
+
+def _loans(state: State, wanted: Iterable[Demand], offering: Offering) -> Loans:
+    """Nothing is lent while the pool is only observed; and a part of it does not tell what a job has elsewhere."""
+    if state.part or state.config.mode is Mode.OBSERVE:
+        return state.loans
+    return state.loans.follow(wanted, offering.lent, state.jobs, state.now)
 
 
 def _takes_jobs(node: NodeState) -> bool:
@@ -131,6 +143,9 @@ def _offer_node(state: State, node: _Node) -> OfferNode:
     return OfferNode(
         name=node.state.name,
         partitions=slurm.partitions,
+        features=slurm.features,
+        maintained=maintained(slurm),
+        closing=closing(slurm),
         cpus=slurm.cpus,
         cpus_free=slurm.cpus - slurm.cpus_used,
         idle=tuple(

@@ -2,8 +2,8 @@
 
 import re
 
-from slurm_plugin.controller.offers import Demand
 from slurm_plugin.controller.state import State
+from slurm_plugin.controller.wants import Demand
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
 _RUNS = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED"})
@@ -23,13 +23,15 @@ def demands(state: State) -> list[Demand]:
         if job.eligible and not job.on_nodes and (state.part is None or job.job_id in state.part.waiting):
             for item in job.gres:
                 if item.name == names.name and item.type in state.serving.profiles and item.count:
-                    found.append(_demand(job, item, partitions))
+                    found.append(state.loans.ranked(_demand(job, item, partitions), state.now))
     return found
 
 
 def _demand(job: QueuedJob, item: GresItem, partitions: set[str]) -> Demand:
     return Demand(
         job_id=job.job_id,
+        array_id=job.array_id or job.job_id,
+        uid=job.uid,
         priority=job.priority,
         gres_class=item.type,
         count=item.count,
@@ -37,8 +39,25 @@ def _demand(job: QueuedJob, item: GresItem, partitions: set[str]) -> Demand:
         tasks=max(1, job.tasks),
         partitions=tuple(name for name in job.partitions if name in partitions),
         wanted_nodes=job.wanted_nodes,
+        excluded_nodes=job.excluded_nodes,
+        features=job.features,
+        reserved=job.reserved,
         cpus=job.cpus,
     )
+
+
+def closing(node: SlurmNode) -> bool:
+    """An epilog runs there: nothing starts until it ends."""
+    return _has(node, "COMPLETING")
+
+
+def maintained(node: SlurmNode) -> bool:
+    """A maintenance reservation has it: only jobs of that start there."""
+    return _has(node, "MAINTENANCE")
+
+
+def _has(node: SlurmNode, token: str) -> bool:
+    return any(part.rstrip(_FLAGS) == token for part in node.state.split("+"))
 
 
 def takes_jobs(node: SlurmNode) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_plugin.controller import wire
 from slurm_plugin.controller.books import Books
+from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.roster import Member, Roster
 from slurm_plugin.controller.shopfront import Shopfront
 from slurm_plugin.controller.state import Decision, NodeState, OfferOut, Part, State
@@ -83,6 +84,7 @@ class Desk:
             jobs=self.books.jobs if jobs is None else jobs,
             present=self.present,
             assigned=self.decision.assigned if self.decision and known else {},
+            loans=self.decision.loans if self.decision else Loans(),
             held_gpus=views.held,
             now=self.clock(),
             part=part,

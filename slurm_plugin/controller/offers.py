@@ -1,61 +1,22 @@
 """PURE: which class each idle slice is offered as, by what waits.
 
-Pending jobs claim in order of priority, each the smallest slices that serve it on nodes where it may run. A job that
-finds all it needs gets them offered as its class. Of the jobs that do not, the first that running jobs can make room
-for has what there is withheld for it, so that it gathers what it needs; what a busy slice is offered as next is then
-asked when its job ends (`ask`), since that job's epilog keeps the node closed while we publish. Slices that nobody
-claims stay offered as they are: a stream of jobs of one class needs no word from us.
+Pending jobs claim in order of priority, those that had their turn in vain after all others (`loans`). Each claims the
+smallest slices that serve it, on nodes where it may run. A job that finds all it needs gets them offered as its class.
+Of the jobs that do not, the first that running jobs can make room for has what there is withheld for it, so that it
+gathers what it needs; what a busy slice is offered as next is then asked when its job ends (`ask`), since that job's
+epilog keeps the node closed while we publish. Slices that nobody claims stay offered as they are: a stream of jobs of
+one class needs no word from us.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_plugin.choice import Slice, in_order
+from slurm_plugin.controller.loans import Lent
 from slurm_plugin.controller.state import WITHHELD, Serving
+from slurm_plugin.controller.wants import Demand, Key, OfferNode
 
 CPU_LOOKS = 64  # nodes looked at for one with CPUs free, before any that has the slice will do
-_Place = tuple[tuple[str, ...], tuple[str, ...]]  # partitions, wanted nodes
-_Key = tuple[str, int, int, int, tuple[str, ...], tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """A pending job that more slices would start; an array's elements are one with `tasks` > 1."""
-
-    job_id: int
-    priority: int
-    gres_class: str
-    count: int  # slices a node
-    nodes: int = 1
-    tasks: int = 1
-    partitions: tuple[str, ...] = ()
-    wanted_nodes: tuple[str, ...] = ()
-    cpus: int = 0  # in all
-
-    @property
-    def cpus_a_node(self) -> int:
-        return -(-self.cpus // max(1, self.nodes))
-
-    @property
-    def key(self) -> _Key:
-        """When one demand finds nothing, no later one with the same key does."""
-        return (self.gres_class, self.count, self.nodes, self.cpus_a_node, self.partitions, self.wanted_nodes)
-
-    @property
-    def single(self) -> bool:
-        return self.nodes == 1 and self.count == 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferNode:
-    """What the offers need to know of a node that takes jobs."""
-
-    name: str
-    partitions: tuple[str, ...] = ()
-    cpus: int = 0
-    cpus_free: int = 0
-    idle: tuple[Slice, ...] = ()  # may be offered as anything
-    busy: tuple[tuple[Slice, str], ...] = ()  # with the class each is offered as
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +24,7 @@ class Offering:
     classes: Mapping[str, str]  # idle slice -> class, WITHHELD for none
     asked: frozenset[str]  # busy slices that a waiting job wants
     waiting: tuple[Demand, ...]  # those that did not find what they need
+    lent: Lent
 
 
 def reserve(
@@ -94,14 +56,15 @@ def assign(
     """
     market = _Market(sorted(nodes, key=lambda n: n.name), present, serving, part)
     waiting: list[Demand] = []
-    gathering = False
-    for demand in sorted(demands, key=lambda d: (-d.priority, d.job_id)):
+    gathering = 0
+    for demand in sorted(demands, key=lambda d: d.rank):
         if market.claim(demand):
             continue
         waiting.append(demand)
-        if not gathering:
-            gathering = market.gather(demand)
-    return Offering(classes=market.offers(), asked=market.asked(waiting), waiting=tuple(waiting))
+        if not gathering and demand.gathers and market.gather(demand):
+            gathering = demand.job_id
+    lent = Lent(claims=market.claims, gathering=gathering, gathered=market.withheld)
+    return Offering(classes=market.offers(), asked=market.asked(waiting), waiting=tuple(waiting), lent=lent)
 
 
 @dataclass(slots=True)
@@ -116,9 +79,11 @@ class _Market:
     claimed: dict[str, str] = field(default_factory=dict)
     cpus_left: list[int] = field(default_factory=list)
     have: dict[str, dict[int, int]] = field(default_factory=dict)  # class, node -> idle slices that would serve
-    hopeless: set[_Key] = field(default_factory=set)
-    unattainable: set[_Key] = field(default_factory=set)
-    places: dict[_Place, frozenset[int]] = field(default_factory=dict)
+    hopeless: set[Key] = field(default_factory=set)
+    unattainable: set[Key] = field(default_factory=set)
+    places: dict[Key, frozenset[int]] = field(default_factory=dict)
+    claims: dict[int, bool] = field(default_factory=dict)  # job -> could Slurm start it on what it claimed
+    withheld: int = 0
 
     def __post_init__(self) -> None:
         self.cpus_left = [node.cpus_free for node in self.nodes]
@@ -154,7 +119,7 @@ class _Market:
             self.unattainable.add(demand.key)
             return False
         for _, nth in sorted(able)[: demand.nodes]:
-            self._take(nth, demand.gres_class, demand.count, WITHHELD)
+            self.withheld += self._take(nth, demand.gres_class, demand.count, WITHHELD)
         return True
 
     def offers(self) -> dict[str, str]:
@@ -201,15 +166,9 @@ class _Market:
 
     def _place(self, demand: Demand) -> frozenset[int]:
         """The nodes where this job may ever run."""
-        key = (demand.partitions, demand.wanted_nodes if demand.nodes <= len(demand.wanted_nodes) else ())
-        if key not in self.places:
-            partitions, wanted = set(demand.partitions), set(key[1])
-            self.places[key] = frozenset(
-                nth
-                for nth, node in enumerate(self.nodes)
-                if not partitions.isdisjoint(node.partitions) and (not wanted or node.name in wanted)
-            )
-        return self.places[key]
+        if demand.where not in self.places:
+            self.places[demand.where] = demand.places(self.nodes)
+        return self.places[demand.where]
 
     def _claim_single(self, demand: Demand, place: frozenset[int]) -> bool:
         cpus, looks = demand.cpus_a_node, 0
@@ -227,6 +186,7 @@ class _Market:
         if chosen:
             self._pop(*chosen, demand.gres_class)
             self.cpus_left[chosen[2]] -= cpus
+            self._claimed(demand, chosen[2:])
         return chosen is not None
 
     def _claim_many(self, demand: Demand, place: frozenset[int]) -> bool:
@@ -236,7 +196,12 @@ class _Market:
         for nth in chosen:
             self._take(nth, demand.gres_class, demand.count, demand.gres_class)
             self.cpus_left[nth] -= demand.cpus_a_node
+        self._claimed(demand, chosen)
         return True
+
+    def _claimed(self, demand: Demand, chosen: Sequence[int]) -> None:
+        startable = not any(self.nodes[nth].closing for nth in chosen)
+        self.claims[demand.job_id] = self.claims.get(demand.job_id, False) or startable
 
     def _choose(self, demand: Demand, place: frozenset[int]) -> list[int]:
         """As many nodes as the demand needs, those it names first, then those with CPUs free; or fewer."""
@@ -287,13 +252,15 @@ class _Market:
             self.have[gres_class] = counts
         return self.have[gres_class]
 
-    def _take(self, nth: int, gres_class: str, count: int, offer_as: str) -> None:
-        """Take up to `count` slices of one node, smallest first."""
+    def _take(self, nth: int, gres_class: str, count: int, offer_as: str) -> int:
+        """Take up to `count` slices of one node, smallest first. Returns how many."""
+        left = count
         for profile in self.serving.profiles.get(gres_class, ()):
             for offer in self._ranked_offers(profile, gres_class):
-                while count and nth in self.stock[profile][offer]:
+                while left and nth in self.stock[profile][offer]:
                     self._pop(profile, offer, nth, offer_as)
-                    count -= 1
+                    left -= 1
+        return count - left
 
     def _pop(self, profile: str, offer: str, nth: int, offer_as: str) -> None:
         by_node = self.stock[profile][offer]

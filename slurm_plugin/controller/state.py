@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from slurm_plugin.choice import Slice, slices_of
+from slurm_plugin.controller.loans import Loans
 from slurm_plugin.model import Gpu, Grant, Step
 from slurm_plugin.pool import NodeGroup, PoolConfig
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
@@ -89,6 +90,7 @@ class State:
     jobs: tuple[QueuedJob, ...] = ()
     present: Mapping[str, str] = field(default_factory=dict)  # slice -> class it is offered as now
     assigned: Mapping[str, int] = field(default_factory=dict)  # GPU -> which share of its group
+    loans: Loans = field(default_factory=Loans)  # what pending jobs had of the offers so far
     held_gpus: frozenset[str] = frozenset()  # a step is under way there, or failed not long ago
     now: float = 0.0  # Unix seconds
     part: Part | None = None  # None: `nodes` is the whole pool
@@ -131,6 +133,7 @@ class Decision:
     assigned: Mapping[str, int]
     problems: Mapping[str, tuple[str, ...]]  # node -> lines; "" for the pool's own
     waiting: frozenset[int] = frozenset()  # jobs that did not find what they need
+    loans: Loans = field(default_factory=Loans)
 
     def without(self, names: Collection[str], newer: "Decision") -> "Decision":
         """The same, but nothing is done about these nodes, whose offers are those of a newer decision."""

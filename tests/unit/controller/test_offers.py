@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from slurm_plugin.agent.choose import Floor, pick
 from slurm_plugin.agent.terms import Offer, Terms, Want
-from slurm_plugin.controller.offers import Demand, Offering, OfferNode, assign, reserve
-from slurm_plugin.controller.state import WITHHELD, NodeView, Slice
+from slurm_plugin.choice import Slice
+from slurm_plugin.controller.offers import Offering, assign, reserve
+from slurm_plugin.controller.state import WITHHELD, NodeView
+from slurm_plugin.controller.wants import Demand, OfferNode
 from tests.unit.controller import pools
 from tests.unit.controller.pools import serving
 

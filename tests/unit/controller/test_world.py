@@ -142,10 +142,11 @@ class Life(RuleBasedStateMachine):
         for name in world.slurm:
             for gres_class in CLASSES:
                 idle = sum(world.present.get(uuid) == gres_class for uuid in world.idle(name))
-                ending = sum(
-                    grant.count
+                ending = sum(  # offered anew already, or not yet: the node starts nothing until the epilog has ended
+                    gres_class in (grant.gres_class, world.present.get(uuid))
                     for (at, job), grant in world.grants.items()
-                    if at == name and job in world.completing and grant.gres_class == gres_class
+                    for uuid in grant.slices
+                    if at == name and job in world.completing
                 )
                 coming = sum(
                     world.jobs[job].gres[0].count
