@@ -65,7 +65,7 @@ def one_process() -> dict[str, float]:
     product = product_named("h100-80gb")
     names = [f"n{nth}" for nth in range(1, NODES + 1)]
     node_text = "\n".join(NODE_LINE.format(name=name) for name in names) + "\n"
-    queue_text = "".join(_rows(names))
+    queue_text = "".join(queue_rows(names))
     group = NodeGroup(hosts=tuple(names), shares=(Share(layout=dict.fromkeys(dict(LAYOUT), 1)),))
     config = PoolConfig(pool="bench", partitions=("gpu",), groups=(group,))
     views = {name: _view(nth, product, group) for nth, name in enumerate(names)}
@@ -95,7 +95,7 @@ def _read(queue_text: str, node_text: str) -> tuple[tuple[QueuedJob, ...], dict[
     return queue.queued_jobs(rows, queue.Pool()), {node.name: node for node in records.parse_nodes(node_text)}
 
 
-def _rows(names: list[str]) -> Iterator[str]:
+def queue_rows(names: list[str]) -> Iterator[str]:
     """squeue's answer, each field followed by the mark."""
     for nth, name in enumerate(names):
         for gpu in range(GPUS):
@@ -131,7 +131,7 @@ def _row(job: str, state: str, reason: str, node: str, start: str, gres: str) ->
 
 
 def _view(nth: int, product: Product, group: NodeGroup) -> NodeView:
-    gpus = tuple(_gpu(nth, index, product) for index in range(GPUS))
+    gpus = tuple(gpu_of(nth, index, product) for index in range(GPUS))
     grants = tuple(
         Grant(
             run=RunKey(job_id=1 + nth * GPUS + index, started_at=STARTED_AT, uid=1000),
@@ -144,7 +144,7 @@ def _view(nth: int, product: Product, group: NodeGroup) -> NodeView:
     return NodeView.of(gpus, grants, group)
 
 
-def _gpu(node: int, index: int, product: Product) -> Gpu:
+def gpu_of(node: int, index: int, product: Product) -> Gpu:
     return Gpu(
         uuid=f"GPU-{node}-{index}",
         index=index,

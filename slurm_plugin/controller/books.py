@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 2.0  # how often all nodes are read
 POLL_SHARE = 10  # ... but it takes at most one part in so many of our time
-REPAIRS = 3  # rounds of publish and verify at once
+REPAIRS = 3  # times that what was written is read back
 WRITES_AT_ONCE = 4  # commands that write, side by side
 
 Gres = Mapping[str, tuple[GresItem, ...]]  # node -> whole Gres
@@ -57,34 +57,32 @@ class Books:
         """Read these nodes."""
         await self._read_some(names)
 
-    async def publish(
-        self, gres: Gres, repair: Callable[[], Awaitable[Gres]], leave: Collection[str] = ()
+    async def verify(
+        self, names: set[str], repair: Callable[[], Awaitable[Gres]], leave: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Publish and read back. Should a job have been started meanwhile on what was taken away, `repair` says anew.
+        """Read back what was written. Should a job have been started on what was taken away, `repair` says anew.
 
-        Nodes that come into `leave` meanwhile are left alone. Returns the nodes where a type is still below its use:
-        never acceptable, so try again at once.
+        Returns the nodes where a type is still below its use: never acceptable, so try again at once.
         """
         short: tuple[str, ...] = ()
-        for _ in range(REPAIRS):
-            done = await self._write(gres, leave)
-            await self._read_some(done)
-            short = tuple(name for name in sorted(done) if self._below_use(name))
+        for left in reversed(range(REPAIRS)):
+            await self._read_some(names)
+            short = tuple(name for name in sorted(names) if self._below_use(name))
             if not short:
-                return ()
+                break
             log.error("gres.below_use", extra={"nodes": short})
-            again = await repair()
-            gres = {name: again[name] for name in short if name in again}
+            again = await repair() if left else {}
+            names = await self.write({name: again[name] for name in short if name in again}, leave)
         return short
 
     def _below_use(self, name: str) -> bool:
         node = self.nodes.get(name)
         return node is not None and bool(counts.below_use(self.names, node.gres, node.gres_used))
 
-    async def _write(self, gres: Gres, leave: Collection[str]) -> set[str]:
+    async def write(self, gres: Gres, leave: Collection[str] = ()) -> set[str]:
         """One command for all nodes that are to have the same. Returns the nodes that may have other counts now.
 
-        One refused text does not keep the others back. Raises SlurmUnavailable.
+        Nodes that come into `leave` meanwhile are left alone. One refused text does not keep the others back.
         """
         by_text: dict[str, list[str]] = {}
         for name, items in gres.items():

@@ -6,6 +6,7 @@ import logging
 import os
 import pwd
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from slurm_plugin.slurm.queue import Pool
 
 log = logging.getLogger(__name__)
 
+SWITCH_S = 0.0005  # a thread that decides gives way so soon: a fence has a dozen short turns, and waits for each
 STOP_S = 1.0  # sessions are cut after so long; agents dial again
 
 
@@ -65,6 +67,7 @@ async def running(
 
 async def run(path: Path) -> None:
     """The real controller, until SIGTERM or SIGINT."""
+    sys.setswitchinterval(SWITCH_S)
     config = load_pool(path)
     check_user(config.controller.user)
     for ours in (path, config.controller.state_dir, config.controller.catalogue):

@@ -246,7 +246,7 @@ class Engine:
         async def anew() -> Gres:
             return (await self._decide(views)).gres
 
-        short = await desk.books.publish(ready, anew, desk.overtaken)
+        short = await desk.books.verify(await desk.books.write(ready, desk.overtaken), anew, desk.overtaken)
         if short:
             desk.problems["counts"] = f"could not bring {', '.join(short[:10])} up to what is used"
         else:

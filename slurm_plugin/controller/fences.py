@@ -7,7 +7,8 @@ a freed slice from whoever should not have it, and the pass that follows sees to
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from slurm_plugin.controller.books import Gres
@@ -18,19 +19,22 @@ from slurm_plugin.controller.state import Decision, Part
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.pool import Mode
 from slurm_plugin.ports import QueuedJob
+from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 64  # fences decided together; the others are next
+OF_A_KIND = 128  # waiting jobs looked at that want the same
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Fence:
     """An epilog that waits for a verdict."""
 
     member: Member
     job_id: int
     slices: tuple[str, ...]
+    answered: bool = False
 
 
 class Fences:
@@ -38,6 +42,7 @@ class Fences:
         self._desk = desk
         self._waiting: list[Fence] = []
         self._some = asyncio.Event()
+        self._queue = _Queue((), frozenset())
 
     def ask(self, fence: Fence) -> None:
         self._waiting.append(fence)
@@ -60,10 +65,10 @@ class Fences:
                 log.exception("fence.failed")
                 self._desk.books.read_all_next()
             finally:
-                self._desk.answer([(fence.member, fence.job_id) for fence in fences])
+                self._answer(fences)
                 self._desk.look_at(fence.member.name for fence in fences)
 
-    async def _decide(self, fences: Collection[Fence]) -> None:
+    async def _decide(self, fences: list[Fence]) -> None:
         desk = self._desk
         async with desk.apart:
             names = {f.member.name for f in fences if desk.roster.get(f.member.name) is f.member}
@@ -71,7 +76,7 @@ class Fences:
                 return
             if desk.decided_for is not desk.config:
                 return  # a pool.yaml was just applied: what has to go is not known before a pass has looked
-            jobs, views = self._jobs(fences), desk.views(names)
+            jobs, views = self._jobs(names, fences), desk.views(names)
             await desk.books.look(names)
             part = Part(
                 freed=frozenset(slice_ for fence in fences for slice_ in fence.slices), waiting=desk.decision.waiting
@@ -84,13 +89,53 @@ class Fences:
             async def again() -> Gres:
                 return self._on_part(views, jobs, part).gres
 
-            await desk.books.publish(decision.gres, again)
+            written = await desk.books.write(decision.gres)
+            self._answer(fences)
+            await desk.books.verify(written, again)
 
     def _on_part(self, views: Views, jobs: tuple[QueuedJob, ...], part: Part) -> Decision:
         return decide(self._desk.state(views, self._desk.config, jobs=jobs, part=part))
 
-    def _jobs(self, fences: Collection[Fence]) -> tuple[QueuedJob, ...]:
-        """The queue as it was read, but for what has been heard since: these jobs are over."""
+    def _answer(self, fences: list[Fence]) -> None:
+        """Let these epilogs end, those that have not yet."""
+        for fence in fences:
+            if not fence.answered:
+                fence.answered = True
+                fence.member.say(pb.ToAgent(verdict=pb.Verdict(job_id=fence.job_id)))
+
+    def _jobs(self, names: Iterable[str], fences: Iterable[Fence]) -> tuple[QueuedJob, ...]:
+        """What the queue, as it was read, says of these nodes, but for what has been heard since: who is over."""
+        jobs, waiting = self._desk.books.jobs, self._desk.decision.waiting if self._desk.decision else frozenset()
+        if self._queue.jobs is not jobs or self._queue.unserved is not waiting:
+            self._queue = _Queue(jobs, waiting)
         over = {fence.job_id for fence in fences}
-        jobs = self._desk.books.jobs
-        return tuple(replace(job, state="COMPLETING") if job.job_id in over else job for job in jobs)
+        here = {job.job_id: job for name in names for job in self._queue.at.get(name, ())}
+        ended = (replace(job, state="COMPLETING") if job.job_id in over else job for job in here.values())
+        return (*ended, *self._queue.waiting)
+
+
+class _Queue:
+    """The queue by what a fence asks of it: who has a node, and who waits for what is freed there.
+
+    Of jobs that want the very same, only those that come first: a node has slices for so many.
+    """
+
+    def __init__(self, jobs: tuple[QueuedJob, ...], unserved: frozenset[int]) -> None:
+        self.jobs = jobs
+        self.unserved = unserved
+        self.at: dict[str, list[QueuedJob]] = {}
+        waiting = []
+        for job in jobs:
+            if job.job_id in unserved:
+                waiting.append(job)
+            for name in job.on_nodes:
+                self.at.setdefault(name, []).append(job)
+        waiting.sort(key=lambda job: (-job.priority, job.job_id))
+        kinds: Counter[object] = Counter()
+        self.waiting: list[QueuedJob] = []
+        for job in waiting:
+            where = (job.partitions, job.wanted_nodes, job.excluded_nodes, job.features, job.reserved)
+            kind = (job.uid, job.gres, job.nodes, job.cpus, *where)
+            kinds[kind] += 1
+            if kinds[kind] <= OF_A_KIND:
+                self.waiting.append(job)
