@@ -7,13 +7,13 @@ a fence has decided, a pass whose view is older leaves alone: `overtaken`. Nobod
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from slurm_plugin.controller import wire
 from slurm_plugin.controller.books import Books
 from slurm_plugin.controller.loans import Loans
-from slurm_plugin.controller.roster import Member, Roster
+from slurm_plugin.controller.roster import Roster
 from slurm_plugin.controller.shopfront import Shopfront
 from slurm_plugin.controller.state import Decision, NodeState, OfferOut, Part, State
 from slurm_plugin.controller.steps import Steps
@@ -113,8 +113,3 @@ class Desk:
     def _as_before(self, offers: tuple[OfferOut, ...]) -> tuple[OfferOut, ...]:
         known = (offer for offer in offers if offer.slice in self.present)
         return tuple(OfferOut(slice=offer.slice, gres_class=self.present[offer.slice]) for offer in known)
-
-    def answer(self, fences: Collection[tuple[Member, int]]) -> None:
-        """Let these epilogs end."""
-        for member, job_id in fences:
-            member.say(pb.ToAgent(verdict=pb.Verdict(job_id=job_id)))
