@@ -85,6 +85,7 @@ class Life:
         """Go on with the story where it stopped. Writes down what was found, and what it came to."""
         async with asyncio.timeout(PATIENCE_S), self.agent.running():
             await self.restored.wait()
+            await self.looked()
             (self.folder / "found").write_text(json.dumps(self.look()))
             for name, do in self.story.items():
                 if name in self.done.read_text().splitlines():
@@ -92,11 +93,15 @@ class Life:
                 if name == STEP and arm:
                     simgpu.inject(self.state, call=arm[0], crash=arm[1])
                 await do()
-                while self.agent.book.unseen:  # noqa: ASYNC110 - looked at before it is given out again
-                    await asyncio.sleep(0.001)
+                await self.looked()
                 with self.done.open("a") as file:
                     file.write(f"{name}\n")
             (self.folder / "ended").write_text(json.dumps(self.look()))
+
+    async def looked(self) -> None:
+        """New and freed slices are looked at before they are given out: which is taken hangs on which was seen."""
+        while self.agent.book.unseen:  # noqa: ASYNC110 - they are looked at on a thread
+            await asyncio.sleep(0.001)
 
     def look(self) -> dict[str, Any]:
         there = simgpu.snapshot(self.state).instances
