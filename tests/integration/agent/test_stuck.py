@@ -31,6 +31,7 @@ async def test_a_stuck_instance_puts_its_gpu_in_quarantine_and_names_who_has_the
         await life.restored.wait()
         for chapter in ("agree", "cut", "prolog 1"):
             await life.story[chapter]()
+            await life.looked()
         gpu = life.agent.book.gpu(life.gpu)
         assert gpu is not None
         big = next(one for one in gpu.instances if one.profile == "3g.40gb")
