@@ -24,6 +24,7 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 	scripts/proto --check
+	scripts/lua --check
 
 # Everything on this machine's Slurm, then what Slurm's version can change on the other generation's (Debian 12 or 13).
 test: setup

@@ -1,3 +1,4 @@
+-- vgpu 0.1.0, parts 04d5bd439629
 -- Slices of GPUs, for job_submit.lua and cli_filter.lua. A site with scripts of its own adds two lines:
 --
 --     local vgpu = dofile("/etc/slurm/vgpu.lua")                            at the top
@@ -7,7 +8,8 @@
 -- slurmctld holds its locks while this runs, so it does nothing but read one small file: the catalogue, which is data and
 -- never run. Jobs that ask for no slice pass untouched whatever is broken here; jobs that do are refused then.
 --
--- One file, so that a site can't mix two versions of it. For Lua 5.1 to 5.4. The grammar and every message are those of
+-- One file, so that a site can't mix two versions of it, joined by scripts/lua of the parts in slurm_plugin/hooks/lua/src:
+-- change those. For Lua 5.1 to 5.4. The grammar and every message are those of
 -- slurm_plugin/request.py and job_request.py, held together by tests; change both.
 
 local M = {
