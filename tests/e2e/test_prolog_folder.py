@@ -31,6 +31,7 @@ class Agent:
         self.asked: list[str] = []
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(path))
+        path.with_name(f"{path.name}.root").symlink_to(path.name)  # where root's hooks call
         self.listener.listen()
         self.thread = threading.Thread(target=self._serve)
         self.thread.start()
