@@ -1,7 +1,7 @@
 """What slurmctld and the login nodes load: the Lua module, and ready job_submit.lua and cli_filter.lua around it.
 
-Here: Lua, and the one function that hands it out with a site's paths; vgpu.lua is joined by scripts/lua of the parts in src.
-Not here: policy, which is in the catalogue.
+Here: Lua, and the one function that hands it out with a site's paths. Not here: policy, which is in the catalogue.
+vgpu.lua is joined by scripts/lua of the parts in src.
 """
 
 from pathlib import Path
