@@ -13,6 +13,8 @@ from slurm_plugin.lab import simgpu
 from tests.contract.nvml.rig import built
 from tests.integration.agent import mortal
 
+pytestmark = pytest.mark.xdist_group("killed")  # all of them look at one run
+
 LIMIT_S = 150.0
 START = [["1g.20gb", 0], ["3g.40gb", 4]]
 RECUT = [["1g.20gb", 0], ["1g.20gb", 4], ["1g.20gb", 6]]
