@@ -145,6 +145,21 @@ async def test_slow_queue_is_read_less_often(socket: Path, tmp_path: Path, monke
         assert began[-1] - began[1] >= 4 * 0.05 * (1 + engine.EVENT_SHARE)
 
 
+async def test_slurm_that_did_not_answer_for_long_is_asked_again_soon(socket: Path, tmp_path: Path) -> None:
+    """How long a client waited for nobody says nothing of how long an answer takes."""
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN):
+        began: list[float] = []
+
+        async def away() -> None:
+            began.append(time.monotonic())
+            await asyncio.sleep(0.5)
+            raise SlurmUnavailable("squeue: Unable to contact slurm controller")
+
+        site.slurm.reading = away
+        await until(lambda: len(began) == 3)
+        assert began[-1] - began[-2] < 3 * 0.5
+
+
 async def test_verdict_does_not_wait_for_a_pass(socket: Path, tmp_path: Path) -> None:
     """While a pass waits for a slow Slurm a 3g slice is freed, and is published for the job that waits for it."""
     async with controller(socket, tmp_path) as site, site.agent("n1", pools.MIXED) as n1:
