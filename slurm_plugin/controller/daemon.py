@@ -17,7 +17,7 @@ from slurm_plugin.config import load_pool
 from slurm_plugin.controller.engine import Engine
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.link.munge import Munge
-from slurm_plugin.link.server import serve
+from slurm_plugin.link.server import raise_file_limit, serve
 from slurm_plugin.pool import PoolConfig
 from slurm_plugin.ports import Slurm
 from slurm_plugin.slurm.commands import SlurmCommands
@@ -68,6 +68,7 @@ async def running(
 async def run(path: Path) -> None:
     """The real controller, until SIGTERM or SIGINT."""
     sys.setswitchinterval(SWITCH_S)
+    raise_file_limit()
     config = load_pool(path)
     check_user(config.controller.user)
     for ours in (path, config.controller.state_dir, config.controller.catalogue):

@@ -1,6 +1,8 @@
 """The controller's end: one TLS port, every call admitted through munge before its handler sees it."""
 
+import contextlib
 import logging
+import resource
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -18,10 +20,15 @@ log = logging.getLogger(__name__)
 
 MESSAGE_BYTES = 16 << 20  # longest message either way; a node of 16 GPUs is under 64 KiB, a pool's status under 10 MiB
 STREAMS = 8192  # most sessions at once on one connection; each agent has a connection of its own
+HANDSHAKE_MS = 5_000  # who connects and says nothing is cut off
+IDLE_MS = 60_000  # and who makes no call; an agent's session is one
+SPARE_FILES = 256  # descriptors that connections leave for Slurm's commands and the controller's own files
+FILES = 65_536  # descriptors the controller wants, if the host lets it have so many
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.max_concurrent_streams", STREAMS),
+    ("grpc.max_connection_idle_ms", IDLE_MS),
     ("grpc.keepalive_time_ms", 15_000),  # a dead agent is seen within 20 s
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # agents ping each 10 s
@@ -130,6 +137,25 @@ def _text(error: VgpuError) -> str:
     return "\n".join((error.code, str(error).replace("\n", " "), error.hint))
 
 
+def raise_file_limit() -> None:
+    """Each agent and each caller holds a descriptor: let this process have FILES, or as many as it may."""
+    with contextlib.suppress(ValueError, OSError):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _limits() -> tuple[tuple[str, int], ...]:
+    """Anybody may connect: nobody can have all descriptors, or hold one without a word."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES if soft == resource.RLIM_INFINITY else soft
+    return (
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+        ("grpc.max_allowed_incoming_connections", max(1, most - SPARE_FILES)),
+    )
+
+
 async def serve(
     handler: PoolHandler, *, listen: str, munge: Munge, trusted: frozenset[int], identity: Identity | None = None
 ) -> tuple[grpc.aio.Server, int]:
@@ -138,7 +164,7 @@ async def serve(
     Raises LinkError when the port can't be had.
     """
     identity = identity or make_identity()
-    server = grpc.aio.server(options=_OPTIONS)
+    server = grpc.aio.server(options=(*_OPTIONS, *_limits()))
     gate = Gate(identity=identity, munge=munge, trusted=trusted)
     pool_pb2_grpc.add_PoolServicer_to_server(_Servicer(gate, handler), server)  # type: ignore[no-untyped-call]
     tls = grpc.ssl_server_credentials([(identity.key_pem, identity.certificate_pem)])

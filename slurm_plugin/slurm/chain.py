@@ -26,6 +26,7 @@ ExecStart={venv}/bin/python -I -m {module} --config {config}
 Restart=always
 RestartSec=1
 OOMScoreAdjust=-500
+LimitNOFILE=65536
 CapabilityBoundingSet={capabilities}
 UMask=0077
 NoNewPrivileges=yes

@@ -2,21 +2,24 @@
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import socket as Socket
 
 import pytest
 
 from slurm_plugin.errors import ConfigError, LinkError, Untrusted
+from slurm_plugin.link import server
 from slurm_plugin.link.client import Link, open_link
 from slurm_plugin.link.handshake import answer_payload, call_payload, check_answer, nonce_of_call
 from slurm_plugin.link.identity import make_identity
 from slurm_plugin.link.munge import Munge
-from slurm_plugin.link.server import Caller, Send, serve
+from slurm_plugin.link.server import Caller, Send, raise_file_limit, serve
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from tests.integration.link.munged import munged
 
@@ -200,3 +203,89 @@ asyncio.run(main())
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+IDLERS = 1500
+
+
+@pytest.fixture
+def files() -> Iterator[None]:
+    """Room for both ends of many connections in this one process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raise_file_limit()
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def idlers(address: str, count: int) -> list[Socket]:
+    """Connections of somebody who says nothing."""
+    host, port = address.split(":")
+    some = []
+    for nth in range(count):
+        one = Socket()
+        one.setblocking(False)
+        one.connect_ex((host, int(port)))
+        some.append(one)
+        if nth % 100 == 0:
+            await asyncio.sleep(0)
+    return some
+
+
+def cut_off(one: Socket) -> bool:
+    try:
+        return one.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+async def until_cut_off(some: Sequence[Socket]) -> None:
+    async with asyncio.timeout(20):
+        while not all(cut_off(one) for one in some):  # noqa: ASYNC110 - the kernel has no event for it
+            await asyncio.sleep(0.05)
+    for one in some:
+        one.close()
+
+
+@pytest.mark.usefixtures("files")
+async def test_whoever_connects_and_says_nothing_is_cut_off_and_keeps_nobody_out(
+    socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HANDSHAKE_MS", 1000)
+    handler = Echo()
+    async with running(socket, handler) as address:
+        silent = await idlers(address, IDLERS)
+        await until_cut_off(silent)
+        async with await open_link(address, munge=Munge(socket)) as link, link.session() as session:
+            assert (await link.status()).pool == "hpc"
+            await session.send(pb.FromAgent(released=pb.Released(job_id=7)))
+            assert (await anext(aiter(session))).verdict.job_id == 7
+
+
+async def test_connections_leave_descriptors_for_children_and_there_is_room_again(
+    socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is reached before the last descriptor is taken; then sessions that are there go on."""
+    monkeypatch.setattr(server, "HANDSHAKE_MS", 1000)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(server, "SPARE_FILES", soft - 20)
+    async with running(socket, Echo()) as address:
+        async with await open_link(address, munge=Munge(socket)) as link, link.session() as session:
+            silent = await idlers(address, 40)
+            await until_cut_off(silent[20:])  # at once, there is no room for them
+            assert not all(cut_off(one) for one in silent[:19])
+            await session.send(pb.FromAgent(released=pb.Released(job_id=7)))
+            assert (await anext(aiter(session))).verdict.job_id == 7
+            await until_cut_off(silent[:20])
+        async with await open_link(address, munge=Munge(socket)) as link:
+            assert (await link.status()).pool == "hpc"
+
+
+def test_takes_as_many_descriptors_as_it_may() -> None:
+    code = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, 2000));"
+        "from slurm_plugin.link.server import raise_file_limit as go; go(); print(r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "(2000, 2000)\n"
