@@ -92,7 +92,7 @@ def _loans(state: State, wanted: Iterable[Demand], offering: Offering) -> Loans:
 
 
 def _takes_jobs(node: NodeState) -> bool:
-    return node.agent is Agent.CONNECTED and node.slurm is not None and takes_jobs(node.slurm)
+    return node.agent is Agent.CONNECTED and not node.fault and node.slurm is not None and takes_jobs(node.slurm)
 
 
 def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob], assigned: Mapping[str, int]) -> _Node:
@@ -118,6 +118,8 @@ def _slurm_problems(state: State, node: NodeState) -> list[str]:
     problems = []
     if node.agent is Agent.AWAY:
         problems.append("its agent is away: it takes no new vgpu job")
+    elif node.fault:
+        problems.append(f"its agent can bind nothing, and it takes no new vgpu job: {node.fault}")
     if node.slurm is None:
         problems.append("Slurm does not know this node")
         return problems
@@ -175,7 +177,7 @@ def _classes(state: State, nodes: Mapping[str, _Node], offering: Offering) -> di
                 classes[uuid] = grant.gres_class
             elif uuid in node.reserved:
                 classes[uuid] = node.reserved[uuid]
-            elif uuid in node.layout.away or (takes and _open(state, uuid)):
+            elif uuid in node.layout.away or node.state.fault or (takes and _open(state, uuid)):
                 classes[uuid] = WITHHELD
             else:  # such as on a node that takes no jobs: its offers are right when it comes back
                 classes[uuid] = _kept(state, uuid, piece.profile)
@@ -256,7 +258,7 @@ def _offers(node: _Node, classes: Mapping[str, str], asked: frozenset[str]) -> t
 
 def _steps(state: State, node: _Node, unpublished: bool) -> tuple[Step, ...]:
     """The changes that nothing stands in the way of any more."""
-    if node.state.agent is not Agent.CONNECTED or node.state.slurm is None:
+    if node.state.agent is not Agent.CONNECTED or node.state.fault or node.state.slurm is None:
         return ()
     plans = [p for p in node.layout.plans if p.action is Action.CHANGE and p.gpu not in state.held_gpus]
     ready = (p for p in plans if not p.destroy or _may_destroy(state, node, p, unpublished))

@@ -58,7 +58,9 @@ class Desk:
         """Of these nodes, or of all."""
         now = self.clock()
         nodes = {
-            name: NodeState(name=name, group=member.group, view=member.view, agent=member.agent(now))
+            name: NodeState(
+                name=name, group=member.group, view=member.view, agent=member.agent(now), fault=member.fault
+            )
             for name in (self.roster if names is None else names)
             for member in (self.roster[name],)
         }

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 FILE_BYTES = 1 << 20  # longest inventory file that is read
 
+Stamp = tuple[int, ...]  # what tells one version of a file from another; () when there is none
+
 
 class Keep:
     """Crash: every file is whole, old or new."""
@@ -52,6 +54,14 @@ class Keep:
             return self._catalogue.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return ""
+
+    def catalogue_stamp(self) -> Stamp:
+        """Another one when somebody has touched the file."""
+        try:
+            facts = self._catalogue.stat()
+        except OSError:
+            return ()
+        return (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_mode, facts.st_uid)
 
     async def catalogue(self, text: str) -> None:
         """Raises OSError."""

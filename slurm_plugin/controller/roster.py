@@ -37,6 +37,10 @@ class Member:
     clock_ahead_s: float = 0.0  # the node's clock against ours, when its agent last spoke
     outbox: "asyncio.Queue[pb.ToAgent | None] | None" = None  # None while no agent is there
 
+    @property
+    def fault(self) -> str:
+        return self.inventory.fault if self.inventory is not None else ""
+
     def agent(self, now: float) -> Agent:
         if self.outbox is not None:
             return Agent.CONNECTED

@@ -23,6 +23,7 @@ class Shopfront:
         self._made_for: object = None
         self._written = keep.present_catalogue()
         self._listed = _nodes_in(self._written)
+        self._stamp = keep.catalogue_stamp()
         self.offered: Offered | None = None
         self.text = ""  # the catalogue as it must be; empty before anything is known
 
@@ -46,11 +47,14 @@ class Shopfront:
             self._made_for = key
 
     async def write(self, expected: Collection[str]) -> None:
-        """Write what changed. `expected`: nodes that may soon tell of their GPUs. Raises OSError."""
+        """Write what changed, here or on disk. `expected`: nodes that may soon tell of their GPUs. Raises OSError."""
+        if self._keep.catalogue_stamp() != self._stamp:  # it was deleted, or is no longer what was written
+            log.warning("catalogue.altered", extra={"rewritten": bool(self.text)})
+            self._stamp, self._written, self._listed = self._keep.catalogue_stamp(), "", frozenset()
         if self.text in ("", self._written) or not self._listed.isdisjoint(expected):
             return
         await self._keep.catalogue(self.text)
-        self._written, self._listed = self.text, _nodes_in(self.text)
+        self._written, self._listed, self._stamp = self.text, _nodes_in(self.text), self._keep.catalogue_stamp()
         log.info("catalogue.written", extra={"nodes": len(self._listed)})
 
 

@@ -65,6 +65,7 @@ class NodeState:
     view: NodeView = NodeView()
     agent: Agent = Agent.CONNECTED
     slurm: SlurmNode | None = None  # None: Slurm does not know the node, or was not asked yet
+    fault: str = ""  # why its agent can bind nothing now
     total: int = 0  # of our GRES there when it was last seen; 0: never
 
 

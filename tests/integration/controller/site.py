@@ -137,6 +137,7 @@ class ListAgent:
     offers: dict[str, pb.Offer] = field(default_factory=dict)
     steps: list[pb.Step] = field(default_factory=list)
     refuse: str = ""  # what the next steps fail with
+    fault: str = ""  # why it can bind nothing
     verdicts: set[int] = field(default_factory=set)
     observe: bool = False  # as last told
     retries: int = 0
@@ -148,6 +149,7 @@ class ListAgent:
             revision=next(self.revision),
             gpus=[gpu_to_wire(gpu) for gpu in self.gpus.values()],
             grants=[grant_to_wire(grant) for grant in self.grants.values()],
+            fault=self.fault,
         )
         await self.session.send(pb.FromAgent(inventory=inventory))
 

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_plugin import catalogue
-from slurm_plugin.controller import books, engine, roster
+from slurm_plugin.controller import books, engine, loans, roster
 from slurm_plugin.errors import ConfigError, SlurmUnavailable
 from slurm_plugin.pool import ControllerPlace, Mode
 from tests.integration.controller.site import DictSlurm, until
@@ -227,3 +228,51 @@ async def test_agents_hear_that_the_pool_is_only_observed_and_keep_their_offers(
         site.config = replace(site.config, mode=Mode.MANAGE)
         await link.apply()
         await until(lambda: not n1.observe and n1.as_offered().get("m20") == 1)
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_text("x"), lambda path: path.chmod(0o600)])
+async def test_catalogue_that_somebody_spoiled_is_written_again(
+    socket: Path, tmp_path: Path, harm: Callable[[Path], object]
+) -> None:
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.MIXED):
+        await until(lambda: _listed(tmp_path) == {"n1"})
+        path = tmp_path / "catalogue"
+        await until(lambda: path.stat().st_mode & 0o777 == 0o644)
+        good = path.read_text()
+        harm(path)
+        await until(lambda: path.exists() and path.read_text() == good and path.stat().st_mode & 0o777 == 0o644)
+
+
+async def test_node_whose_agent_can_bind_nothing_takes_no_job_until_it_can(socket: Path, tmp_path: Path) -> None:
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.MIXED) as n1, await site.link() as link:
+        await until(lambda: site.gres("n1").get("3g.40gb") == 1 and n1.offers)
+        site.slurm.jobs[1] = pools.pending(1, "3g.40gb")
+        site.slurm.start(1, "n1", started_at=100)
+        await n1.bind(1, "3g.40gb", started_at=100)
+        n1.fault = "can't write /var/lib/vgpu: No space left on device"
+        await n1.tell()
+        await until(lambda: site.gres("n1") == {"3g.40gb": 1, "pad": pools.TOTAL - 1})
+        await until(lambda: n1.as_offered() == {"": 4})
+        (status,) = [node for node in (await link.status()).nodes if node.node == "n1"]
+        assert any("No space left" in line for line in status.problems)
+        n1.fault = ""
+        await n1.tell()
+        await until(lambda: site.gres("n1").get("1g.10gb") == 4)
+
+
+async def test_job_that_does_not_start_on_what_it_claims_leaves_it_to_others(socket: Path, tmp_path: Path) -> None:
+    now = [1000.0]
+    async with (
+        controller(socket, tmp_path, clock=lambda: now[0]) as site,
+        site.agent("n1", (("3g.40gb", 0),)) as n1,
+    ):
+        await until(lambda: site.gres("n1").get("3g.40gb") == 1 and n1.offers)
+        site.slurm.jobs[1] = pools.pending(1, "m40", priority=9)
+        site.slurm.jobs[2] = replace(pools.pending(2, "m20"), uid=1001)
+        await until(lambda: site.gres("n1").get("m40") == 1)
+        for _ in range(round(loans.CLAIM_S / loans.TICK_S) + 1):
+            passes = site.engine.passes
+            now[0] += loans.TICK_S
+            await until(lambda passes=passes: site.engine.passes >= passes + 2)  # type: ignore[misc]
+        await until(lambda: site.gres("n1").get("m20") == 1 and "m40" not in site.gres("n1"))
+        assert n1.as_offered() == {"m20": 1}

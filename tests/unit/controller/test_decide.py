@@ -234,3 +234,17 @@ def test_node_with_another_number_of_gpus_than_pool_yaml_has_is_told() -> None:
     one, two = gpu("a", SEVEN), gpu("b", SEVEN, index=1)
     assert "it has 1 GPUs and pool.yaml says count: 2" in decide(state(node("n1", one, of=of))).problems["n1"]
     assert "n1" not in decide(state(node("n1", one, two, of=replace(of, gpus=(0,))))).problems
+
+
+def test_node_that_can_bind_nothing_is_offered_nothing_and_changed_nowhere() -> None:
+    held = grant(7, "1g.10gb", "MIG-a-1g.10gb-0")
+    used = slurm_node("n1", PUBLISHED, [vgpu("1g.10gb")])
+    of = group("n1", layout={"7g.80gb": 1})
+    whole = node("n1", gpu("a", MIXED), gpu("b", (), index=1), grants=[held], slurm=used, of=of)
+    one = state(replace(whole, fault="disk full"), jobs=(running(7, "1g.10gb"), pending(8, "3g.40gb")))
+    decision = decide(one)
+    assert decision.gres["n1"][:2] == (vgpu("1g.10gb"), vgpu("pad", 999))
+    assert {o.slice: o.gres_class for o in decision.offers["n1"] if o.gres_class} == {"MIG-a-1g.10gb-0": "1g.10gb"}
+    assert not decision.steps
+    assert "disk full" in decision.problems["n1"][0]
+    assert decide(replace(one, nodes={"n1": whole})).steps

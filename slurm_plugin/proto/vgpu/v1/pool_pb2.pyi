@@ -313,6 +313,7 @@ class Inventory(_message.Message):
     CLOCK_FIELD_NUMBER: _builtins.int
     ALARMS_FIELD_NUMBER: _builtins.int
     UNCONFINED_FIELD_NUMBER: _builtins.int
+    FAULT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     revision: _builtins.int
     """grows by one with each change, from agent start"""
@@ -323,6 +324,8 @@ class Inventory(_message.Message):
     """the node's, Unix seconds, as this was sent"""
     unconfined: _builtins.str
     """why jobs here are in no device cgroup; empty: they are"""
+    fault: _builtins.str
+    """why nothing can be bound on this node now; empty: it can"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gpu]: ...
     @_builtins.property
@@ -346,10 +349,11 @@ class Inventory(_message.Message):
         clock: _builtins.float = ...,
         alarms: _abc.Iterable[_builtins.str] | None = ...,
         unconfined: _builtins.str = ...,
+        fault: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "clock", b"clock", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "clock", b"clock", "fault", b"fault", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
