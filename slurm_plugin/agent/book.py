@@ -21,6 +21,7 @@ class Book:
         self.terms = Terms()
         self.grants: dict[int, Grant] = {}  # by job id: one run a job at a time
         self.without: OrderedDict[int, RunKey] = OrderedDict()
+        self.doubted: set[int] = set()  # jobs whose entry may be an older run's: Slurm is asked before it is used
         self.unseen: set[str] = set()  # freed and new slices not yet looked at: soon idle, or haunted
         self.haunted: dict[str, str] = {}  # slices that somebody without a grant has not left: who
         self.lost: frozenset[RunKey] = frozenset()  # runs from under which a slice has gone, whatever has its UUID now
@@ -66,6 +67,10 @@ class Book:
         self.unpromise(grant.run.job_id)
         self.grants[grant.run.job_id] = grant
 
+    def knows(self, job_id: int) -> bool:
+        """Is there an entry for this job's present run?"""
+        return (job_id in self.grants or job_id in self.without) and job_id not in self.doubted
+
     def isolation(self, job_id: int) -> str:
         """What keeps others from this job's slices: `mig` (the hardware), then the locks on their devices."""
         modes = "" if job_id in self.unguarded else "+modes"
@@ -74,6 +79,7 @@ class Book:
     def drop(self, job_id: int) -> Grant | None:
         self.unguarded.discard(job_id)
         self.unconfined.discard(job_id)
+        self.doubted.discard(job_id)
         return self.grants.pop(job_id, None)
 
     def note_without(self, run: RunKey) -> None:

@@ -25,23 +25,27 @@ _OVER = (
 
 
 async def ask_run(slurm: Slurm, job_id: int, *, tries: int = ASK_TRIES, pause_s: float = ASK_PAUSE_S) -> JobRun | None:
-    """The run of this job that is starting or running now; None when Slurm knows of none, or says nothing."""
+    """The run of this job that is starting or running now; None when Slurm knows of none.
+
+    Raises SlurmError: it gave no answer, or none that can be read. That is no word on the run. Bound: `tries`.
+    """
     for left in reversed(range(tries)):
         try:
             run = await slurm.run_of(job_id)
         except SlurmUnavailable:
-            if left:
-                await asyncio.sleep(pause_s)
+            if not left:
+                log.error("run.no_answer", extra={"job_id": job_id})  # noqa: TRY400
+                raise
+            await asyncio.sleep(pause_s)
             continue
         except SlurmError as error:
             log.error("run.unreadable", extra={"job_id": job_id, "error": str(error)})  # noqa: TRY400
-            return None
+            raise
         if run is None or run.key.started_at <= 0 or run.state.startswith(_OVER):
             log.warning("run.over", extra={"job_id": job_id, "state": run.state if run else "unknown"})
             return None
         return run
-    log.error("run.no_answer", extra={"job_id": job_id})
-    return None
+    raise SlurmUnavailable(f"nobody was asked about job {job_id}")
 
 
 async def turn_away(slurm: Slurm, run: JobRun, why: str) -> None:

@@ -20,6 +20,7 @@ from slurm_plugin.agent.devices import Devices
 from slurm_plugin.agent.durable import At, nowhere
 from slurm_plugin.agent.idle import Idle
 from slurm_plugin.agent.journal import Journal
+from slurm_plugin.agent.ledger import marks_of
 from slurm_plugin.agent.losses import Losses
 from slurm_plugin.agent.ready import tell_ready
 from slurm_plugin.agent.runs import Runs, Site
@@ -57,7 +58,7 @@ class Agent:
         self._started_at = time.time()
         self._version = version("vgpu-pool")
         self.book = Book()
-        store = Store(config.state_dir, at=at)
+        store = Store(config.state_dir, marks=marks_of(config.socket), at=at)
         journal = Journal(config.state_dir / "gpus", at=at)
         devices = Devices(proc_root=config.proc_root, dev_root=config.dev_root)
         self.slices = Slices(
@@ -140,6 +141,7 @@ class Agent:
                 self._end.set_exception(error)
 
     async def _tend(self) -> None:
+        await self.runs.tend()
         await self.slices.tend()
         await self._threads.cgroups(self.tasks.sweep)
         await self.idle.look()
@@ -157,8 +159,9 @@ class Agent:
             agent_version=self._version,
             started_at=self._started_at,
             clock=time.time(),
-            alarms=self.losses.alarms(),
+            alarms=[*self.losses.alarms(), *self.runs.ledger.alarms()],
             unconfined=self.cgroup.why_not,
+            fault=self.runs.ledger.fault,
         )
 
     def _profile_of(self, slice_uuid: str) -> str:

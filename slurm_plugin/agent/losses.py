@@ -5,12 +5,14 @@ has until it is over, no task of it starts any more, and its job is sent back in
 """
 
 import asyncio
+import contextlib
 import logging
 
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.cluster import ask_run, turn_away
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.threads import Threads
+from slurm_plugin.errors import SlurmError
 from slurm_plugin.model import Grant
 from slurm_plugin.ports import Slurm
 
@@ -46,7 +48,9 @@ class Losses:
             task.add_done_callback(self._telling.discard)
 
     async def _tell(self, grant: Grant) -> None:
-        run = await ask_run(self._slurm, grant.run.job_id)
+        run = None
+        with contextlib.suppress(SlurmError):  # no answer is logged; the task prolog knows of the loss
+            run = await ask_run(self._slurm, grant.run.job_id)
         if run is not None and run.key == grant.run:
             await turn_away(self._slurm, run, f"vgpu: a slice of this job on {self._node} was destroyed by somebody")
 

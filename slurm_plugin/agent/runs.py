@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from weakref import WeakValueDictionary
 
-from slurm_plugin.agent.book import Book
-from slurm_plugin.agent.cluster import ASK_PAUSE_S, ASK_TRIES, ask_run, turn_away
+from slurm_plugin.agent.book import MAX_WITHOUT, Book
+from slurm_plugin.agent.cluster import ASK_PAUSE_S, ask_run, turn_away
+from slurm_plugin.agent.ledger import Ledger
 from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms, Want, wanted
 from slurm_plugin.agent.threads import Threads
-from slurm_plugin.errors import NvmlError, SlurmError
+from slurm_plugin.errors import NvmlError, SlurmError, SlurmUnavailable
 from slurm_plugin.model import Grant, RunKey
 from slurm_plugin.ports import JobRun, Slurm
 
@@ -28,6 +29,10 @@ log = logging.getLogger(__name__)
 
 CUTS_PER_RUN = 16  # steps tried for one waiting run before it waits for others to end
 WAITING_MAX = 1024  # runs that wait for a slice; beyond it they are turned away at once
+
+
+START_ASK_S = 5.0  # longest that an agent asks at its start which of two contradicting grants is right
+LATE_S = 10.0  # longest that a task waits for Slurm's word on its run; its client waits a little longer
 
 
 class Outcome(StrEnum):
@@ -76,6 +81,8 @@ class Runs:
         self.waiting: list[Waiting] = []
         self._slurm = slurm
         self._store = store
+        self.ledger = Ledger(store, slices, threads, changed=lambda: slices.moved())
+        self._aside: list[Grant] = []  # grants of an earlier agent that others contradict, until Slurm has spoken
         self._slices = slices
         self._threads = threads
         self._wake = asyncio.Event()
@@ -86,13 +93,23 @@ class Runs:
 
         Neither driver nor Slurm is waited for: hooks can be served from here on. Look at both soon.
         """
-        await self._threads.disk(self._store.open)
+        grants, plain = await self.ledger.open()
         self.book.terms = await self._threads.disk(self._store.terms)
-        for grant in await self._threads.disk(self._store.grants):
+        grants = tuple(sorted(grants, key=lambda grant: grant.made_at, reverse=True))
+        slices = [slice_ for grant in grants for slice_ in grant.slices]
+        if len(set(slices)) < len(slices):  # an old file could not be deleted, or came back
+            alive = await self._alive(START_ASK_S) or set()
+            grants = tuple(sorted(grants, key=lambda grant: grant.run not in alive))  # else the newest first
+        for grant in grants:
             try:
                 self.book.add(grant)
             except ValueError:
                 log.exception("grant.contradicts", extra={"job_id": grant.run.job_id})
+                self._aside.append(grant)
+        for run in plain[-MAX_WITHOUT:]:
+            if run.job_id not in self.book.grants:
+                self.book.note_without(run)
+        self.book.doubted.update(self.book.grants, self.book.without)
 
     async def agree(self, terms: Terms) -> None:
         """Take in the controller's terms. What binding needs of them is kept on disk."""
@@ -110,21 +127,32 @@ class Runs:
     async def prolog(self, job_id: int) -> None:
         """Give this job's present run what it asked for on this node, within the site's `wait_s`, or turn it away."""
         async with self._lock(job_id):
-            run = await self._ask(job_id)
+            self.book.doubted.add(job_id)  # what is known of this id is an older run's, if Slurm does not say otherwise
+            try:
+                run = await ask_run(self._slurm, job_id, pause_s=self.site.ask_pause_s)
+            except SlurmError:
+                return  # its tasks ask again
             want = None if run is None else await self._still_wanted(run)
             if run is None or want is None:
                 return
             if await self._bind(run, want, wait=True) is Outcome.NONE_LEFT:
                 log.warning("bind.none", extra={"job_id": job_id, "class": want.gres_class, "count": want.count})
-                why = f"vgpu: no {want.gres_class} slice on {self.site.node} within {self.site.wait_s:g} s"
-                await turn_away(self._slurm, run, why)
+                why = f"no {want.gres_class} slice on {self.site.node} within {self.site.wait_s:g} s"
+                await turn_away(self._slurm, run, f"vgpu: {self.ledger.fault or why}")
 
     async def late(self, job_id: int) -> bool:
-        """A task of a job that has no entry: its prolog may have found no agent. True: it now has all it asked for."""
+        """A task of a run that has no entry: its prolog may have found no agent. True: it now has all it asked for.
+
+        Raises SlurmError: Slurm does not say what it asked for. Bound: LATE_S.
+        """
         async with self._lock(job_id):
-            if job_id in self.book.grants or job_id in self.book.without:
+            if self.book.knows(job_id):
                 return True  # another task of it was first
-            run = await self._ask(job_id, 1)
+            try:
+                async with asyncio.timeout(LATE_S):
+                    run = await ask_run(self._slurm, job_id, pause_s=self.site.ask_pause_s)
+            except TimeoutError:
+                raise SlurmUnavailable(f"Slurm said nothing of job {job_id} in {LATE_S:g} s") from None
             want = None if run is None else await self._still_wanted(run)
             if run is None or want is None:
                 return run is not None
@@ -134,7 +162,8 @@ class Runs:
         """Take back what the job has, and let the controller publish what follows from it, within the fence's bound."""
         self.gone(job_id)
         async with self._lock(job_id):
-            self.book.without.pop(job_id, None)
+            if self.book.without.pop(job_id, None):
+                await self.ledger.unmark(job_id)
             if grant := self.book.grants.get(job_id):
                 await self._release(grant)
 
@@ -146,17 +175,43 @@ class Runs:
 
     async def reconcile(self) -> None:
         """Release what belongs to runs that are over. No word from Slurm releases nothing."""
-        before = [grant.run for grant in self.book.grants.values()]
-        if not before:
+        before = [*(grant.run for grant in self.book.grants.values()), *self.book.without.values()]
+        if not self.book.grants and not self.book.doubted and not self._aside:
             return
-        try:
-            alive = {run.key for run in await self._slurm.runs_on(self.site.node)}
-        except SlurmError as error:
-            log.warning("reconcile.no_answer", extra={"error": str(error)})
+        alive = await self._alive()
+        if alive is None:
             return
         for key in before:
             if key not in alive:
                 await self._release_lost(key)
+            elif not self._lock(key.job_id).locked():  # else its prolog is finding out
+                self.book.doubted.discard(key.job_id)
+        self.book.doubted = {job_id for job_id in self.book.doubted if self._lock(job_id).locked()}
+        await self._settle_aside(alive)
+
+    async def tend(self) -> None:
+        """Is the state folder still good, and does it hold nothing that is over?"""
+        await self.ledger.tend()
+
+    async def _alive(self, limit_s: float | None = None) -> set[RunKey] | None:
+        """What Slurm has on this node, or None: it does not say."""
+        try:
+            async with asyncio.timeout(limit_s):
+                return {run.key for run in await self._slurm.runs_on(self.site.node)}
+        except (SlurmError, TimeoutError) as error:
+            log.warning("reconcile.no_answer", extra={"error": str(error)})
+            return None
+
+    async def _settle_aside(self, alive: set[RunKey]) -> None:
+        aside, self._aside = self._aside, []
+        for grant in aside:
+            if grant.run not in alive:
+                await self.ledger.delete_of(grant.run)
+                continue
+            try:
+                self.book.add(grant)
+            except ValueError:
+                log.exception("grant.contradicts", extra={"job_id": grant.run.job_id})
 
     def stir(self) -> None:
         """Something moved: look at the waiting runs again."""
@@ -172,27 +227,30 @@ class Runs:
                 if waiting.want.gres_class not in blocked and not await self._serve(waiting):
                     blocked.add(waiting.want.gres_class)
 
-    async def _ask(self, job_id: int, tries: int = ASK_TRIES) -> JobRun | None:
-        return await ask_run(self._slurm, job_id, tries=tries, pause_s=self.site.ask_pause_s)
-
     async def _still_wanted(self, run: JobRun) -> Want | None:
         """What is still to be bound for this run, or None. An older run of the same id loses what it had."""
         want = wanted(run.gres, name=self.site.gres, pad=self.site.pad)
         grant = self.book.grants.get(run.key.job_id)
         if grant is not None and grant.run == run.key:
             await self._threads.disk(self._slices.hand_over, grant)
+            self.book.doubted.discard(run.key.job_id)
             return None
         if grant is not None:
             await self._release(grant)
+        self.book.without.pop(run.key.job_id, None)
+        self.book.doubted.discard(run.key.job_id)
         if want is None:
             self.book.note_without(run.key)
+            await self.ledger.note_without(run.key)
         return want
 
     async def _bind(self, run: JobRun, want: Want, *, wait: bool) -> Outcome:
         overtakes = any(other.want.gres_class == want.gres_class for other in self.waiting)
+        if not await self.ledger.writable():
+            return Outcome.NONE_LEFT
         if not overtakes and await self._take(run, want):
             return Outcome.BOUND
-        if not wait or len(self.waiting) >= WAITING_MAX:
+        if not wait or self.ledger.fault or len(self.waiting) >= WAITING_MAX:
             return Outcome.NONE_LEFT
         waiting = Waiting(run=run, want=want, since=self.site.now(), outcome=asyncio.get_running_loop().create_future())
         self.waiting.append(waiting)
@@ -250,23 +308,19 @@ class Runs:
             return False
         grant = Grant(run=run.key, gres_class=want.gres_class, count=want.count, slices=slices, made_at=self.site.now())
         self.book.add(grant)
-        try:
-            await self._threads.disk(self._record, grant)
-        except OSError:
-            log.exception("grant.not_saved", extra={"job_id": run.key.job_id})
+        if not await self.ledger.keep(grant):
             self._drop(grant)
+            for waiting in self.waiting if self.ledger.fault else ():
+                waiting.end(Outcome.NONE_LEFT)
             return False
         self._slices.moved()
         log.info("bind.done", extra={"job_id": run.key.job_id, "class": want.gres_class, "slices": slices})
         return True
 
     async def _release(self, grant: Grant) -> None:
-        """Crash: the grant's file is still there, or its slices are idle and root's."""
+        """See Ledger.forget."""
         job_id = grant.run.job_id
-        try:
-            await self._threads.disk(self._forget, grant)
-        except OSError:
-            log.exception("grant.not_deleted", extra={"job_id": job_id})
+        await self.ledger.forget(grant)
         asks = any(offer.ask for slice_ in grant.slices if (offer := self.book.terms.offers.get(slice_)))
         self._drop(grant)
         self._slices.freed(grant.slices)
@@ -278,6 +332,9 @@ class Runs:
     async def _release_lost(self, key: RunKey) -> None:
         async with self._lock(key.job_id):
             grant = self.book.grants.get(key.job_id)
+            if self.book.without.get(key.job_id) == key:
+                del self.book.without[key.job_id]
+                await self.ledger.unmark(key.job_id)
             if grant is not None and grant.run == key:
                 log.warning("release.without_epilog", extra={"job_id": key.job_id, "started_at": key.started_at})
                 await self._release(grant)
@@ -285,14 +342,6 @@ class Runs:
     def _drop(self, grant: Grant) -> None:
         if self.book.grants.get(grant.run.job_id) is grant:
             self.book.drop(grant.run.job_id)
-
-    def _record(self, grant: Grant) -> None:
-        self._store.save(grant)
-        self._slices.hand_over(grant)
-
-    def _forget(self, grant: Grant) -> None:
-        self._slices.take_back(grant)
-        self._store.delete(grant.run.job_id)
 
     def _lock(self, job_id: int) -> asyncio.Lock:
         lock = self._locks.get(job_id)

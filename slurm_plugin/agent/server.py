@@ -1,4 +1,4 @@
-"""The hook socket: one line in, a few lines out, from anybody on this node.
+"""The hook sockets, one for everybody and one for root alone: one line in, a few lines out, from anybody on this node.
 
     prolog job=12          root only
     epilog job=12          root only
@@ -12,7 +12,9 @@ kernel's word (SO_PEERCRED), never the caller's.
 import asyncio
 import contextlib
 import logging
+import os
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +30,10 @@ READ_S = 5.0  # longest wait for it
 ANSWER_S = 5.0  # longest wait for the caller to take the answer
 CALLS_PER_USER = 512  # at a time; a node starts a task a core at once
 CALLS = 4096  # of all users but root, whose prologs and epilogs nobody keeps out
-BACKLOG = 1024
+BACKLOG = 64  # of everybody's socket, and as many are accepted in a row: root's calls wait for no more than these
+ROOTS_BACKLOG = 1024
+COMPLAINT_S = 60.0  # between two log lines on one user's calls
+COMPLAINTS_MAX = 1024  # users whose last line is remembered
 _REQUEST = re.compile(rb"([a-z]{1,10})((?: [a-z]{1,10}=\d{1,10}){0,4})\n")
 _KEYS = {"prolog": {"job"}, "epilog": {"job"}, "task": {"localid", "ntasks"}, "bind": {"localid"}}
 
@@ -39,29 +44,38 @@ class HookServer:
         self._tasks = tasks
         self._profile_of = profile_of
         self._calls: Counter[int] = Counter()
-        self._server: asyncio.Server | None = None
+        self._told: dict[int, float] = {}  # by user: when the log last had a line on him
+        self._servers: list[asyncio.Server] = []
 
     async def listen(self, path: Path) -> None:
-        """Serve at `path`, which is replaced. Raises OSError."""
+        """Serve at `path` and, for root, at `path`.root; both are replaced. Raises OSError."""
         if not path.parent.exists():
             path.parent.mkdir(parents=True)
             path.parent.chmod(0o755)  # whatever the umask: users' tasks come through
+        await self._listen(path.with_name(f"{path.name}.root"), 0o600, ROOTS_BACKLOG)
+        await self._listen(path, 0o666, BACKLOG)  # everybody's tasks call; who may what is decided by who they are
+
+    async def _listen(self, path: Path, mode: int, backlog: int) -> None:
         fresh = path.with_name(f".{path.name}.new")
         fresh.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, fresh, limit=LINE_BYTES, backlog=BACKLOG)
-        fresh.chmod(0o666)  # everybody's tasks call; who may what is decided by who they are
+        before = os.umask(0o177)  # nobody comes in between
+        try:
+            self._servers.append(await asyncio.start_unix_server(self._serve, fresh, limit=LINE_BYTES, backlog=backlog))
+        finally:
+            os.umask(before)
+        fresh.chmod(mode)
         fresh.replace(path)  # from here on a caller finds a socket that answers
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = peer_of(writer.get_extra_info("socket"))
         self._calls[peer.uid] += 1
         try:
             if peer.uid and (self._calls[peer.uid] > CALLS_PER_USER or self._calls.total() > CALLS):
-                log.warning("hook.too_many", extra={"uid": peer.uid})
+                self._complain("hook.too_many", peer)
                 lines = _no("too many calls at a time")
             else:
                 lines = await self._answer(reader, peer)
@@ -69,7 +83,7 @@ class HookServer:
             async with asyncio.timeout(ANSWER_S):
                 await writer.drain()
         except (OSError, TimeoutError):
-            log.info("hook.left", extra={"uid": peer.uid, "pid": peer.pid})
+            self._complain("hook.left", peer)
         finally:
             self._calls[peer.uid] -= 1
             if not self._calls[peer.uid]:
@@ -77,6 +91,16 @@ class HookServer:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+    def _complain(self, event: str, peer: Peer) -> None:
+        """Once in a while: a user can call as often as he likes, and the journal is everybody's."""
+        now = time.monotonic()
+        if now - self._told.get(peer.uid, -COMPLAINT_S) < COMPLAINT_S:
+            return
+        if len(self._told) >= COMPLAINTS_MAX:
+            self._told.clear()
+        self._told[peer.uid] = now
+        log.warning(event, extra={"uid": peer.uid, "pid": peer.pid})
 
     async def _answer(self, reader: asyncio.StreamReader, peer: Peer) -> list[str]:
         try:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_plugin import atomic
 from slurm_plugin.agent import durable
 from slurm_plugin.agent.terms import Terms
 from slurm_plugin.model import Grant, RunKey
@@ -12,18 +13,29 @@ from slurm_plugin.model import Grant, RunKey
 log = logging.getLogger(__name__)
 
 
-class Store:
-    """A folder of root's. Writes are atomic: a crash leaves the old file or the new one, perhaps beside a stray."""
+PROBE_BYTES = 4096  # as much room as a grant takes
+MARK_MODE = 0o711  # of the marks' folder: users' tasks look for one name and can list none
 
-    def __init__(self, folder: Path, *, at: durable.At = durable.nowhere) -> None:
-        self._folder = folder
+
+class Store:
+    """A folder of root's. Writes are atomic: a crash leaves the old file or the new one, perhaps beside a stray.
+
+    `marks`: a file a run without slices, "START UID", which the hooks read and write too. They end with the boot, so it
+    is best where nothing outlives one.
+    """
+
+    def __init__(self, folder: Path, *, marks: Path | None = None, at: durable.At = durable.nowhere) -> None:
+        self.folder = folder
         self._at = at
         self._grants = folder / "grants"
+        self._marks = marks or folder / "plain"
 
     def open(self) -> None:
         """Make the folders, and sweep what a crash left. Raises OSError."""
-        for folder in (self._folder, self._grants):
+        for folder in (self.folder, self._grants):
             durable.make_folder(folder)
+        self._marks.mkdir(parents=True, exist_ok=True)
+        self._marks.chmod(MARK_MODE)
 
     def save(self, grant: Grant) -> None:
         """Outlives the agent when it returns. Not the machine: no run does, and a prolog would wait for the disk.
@@ -35,11 +47,47 @@ class Store:
             **{"job_id": run.job_id, "started_at": run.started_at, "uid": run.uid},
             **{"class": grant.gres_class, "count": grant.count, "slices": grant.slices, "made_at": grant.made_at},
         }
-        durable.write(self._path(run.job_id), facts, at=self._at, lasting=False)
+        durable.write(self.path(run.job_id), facts, at=self._at, lasting=False)
 
     def delete(self, job_id: int) -> None:
         """Crash: the file may come back; reconciling with Slurm then drops it again. Raises OSError."""
-        durable.delete(self._path(job_id), at=self._at)
+        durable.delete(self.path(job_id), at=self._at)
+
+    def delete_stale(self, run: RunKey) -> None:
+        """Delete this run's file, if it is still this run's. Raises OSError."""
+        path = self.path(run.job_id)
+        try:
+            if _grant(durable.read(path)).run != run:
+                return
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+            return
+        durable.delete(path, at=self._at)
+
+    def probe(self) -> None:
+        """Could a grant be written and deleted now? Raises OSError when not."""
+        path = self._grants / ".probe"
+        path.write_bytes(bytes(PROBE_BYTES))
+        path.unlink()
+
+    def save_plain(self, run: RunKey) -> None:
+        """Raises OSError."""
+        atomic.write(self._marks / str(run.job_id), f"{run.started_at} {run.uid}\n".encode(), mode=0o600, lasting=False)
+
+    def delete_plain(self, job_id: int) -> None:
+        """Raises OSError."""
+        (self._marks / str(job_id)).unlink(missing_ok=True)
+
+    def plain(self) -> tuple[RunKey, ...]:
+        """The runs that have a mark; what is no mark is taken away. Raises OSError."""
+        found = []
+        for path in sorted(self._marks.iterdir()):
+            try:
+                started_at, uid = path.read_text().split()
+                found.append(RunKey(job_id=int(path.name), started_at=int(started_at), uid=int(uid)))
+            except ValueError:
+                log.warning("mark.unreadable", extra={"path": str(path)})
+                path.unlink()
+        return tuple(found)
 
     def grants(self) -> tuple[Grant, ...]:
         """All of them. A file that makes no sense is set aside as `*.bad` and logged."""
@@ -55,12 +103,12 @@ class Store:
     def save_terms(self, terms: Terms) -> None:
         """What binding needs while the controller is away: classes and the pool's GPUs. Offers die with the session."""
         facts = {"classes": dict(terms.classes), "gpus": sorted(terms.gpus), "observe": terms.observe}
-        durable.write(self._folder / "terms.json", facts, at=self._at)
+        durable.write(self.folder / "terms.json", facts, at=self._at)
 
     def terms(self) -> Terms:
         """The last ones saved, or none."""
         try:
-            facts = durable.read(self._folder / "terms.json")
+            facts = durable.read(self.folder / "terms.json")
             classes = {str(name): tuple(str(one) for one in profiles) for name, profiles in facts["classes"].items()}
             gpus = frozenset(str(one) for one in facts["gpus"])
             return Terms(classes=classes, gpus=gpus, observe=facts.get("observe") is True)
@@ -72,11 +120,11 @@ class Store:
 
     def save_leases(self, leases: Mapping[str, tuple[str, ...]]) -> None:
         """By step process ("pid:start"). They need to survive the agent, not the machine."""
-        durable.write(self._folder / "leases.json", dict(leases), at=self._at, lasting=False)
+        durable.write(self.folder / "leases.json", dict(leases), at=self._at, lasting=False)
 
     def leases(self) -> dict[str, tuple[str, ...]]:
         try:
-            facts = durable.read(self._folder / "leases.json")
+            facts = durable.read(self.folder / "leases.json")
             return {str(key): tuple(str(one) for one in slices) for key, slices in facts.items()}
         except FileNotFoundError:
             return {}
@@ -87,11 +135,11 @@ class Store:
     def save_lost(self, runs: Collection[RunKey]) -> None:
         """Runs from under which a slice has gone. Durable when it returns. Raises OSError."""
         facts = sorted([run.job_id, run.started_at, run.uid] for run in runs)
-        durable.write(self._folder / "lost.json", facts, at=self._at)
+        durable.write(self.folder / "lost.json", facts, at=self._at)
 
     def lost(self) -> frozenset[RunKey]:
         try:
-            facts = durable.read(self._folder / "lost.json")
+            facts = durable.read(self.folder / "lost.json")
             return frozenset(RunKey(job_id=int(one), started_at=int(at), uid=int(uid)) for one, at, uid in facts)
         except FileNotFoundError:
             return frozenset()
@@ -99,7 +147,8 @@ class Store:
             log.exception("lost.unreadable")
             return frozenset()
 
-    def _path(self, job_id: int) -> Path:
+    def path(self, job_id: int) -> Path:
+        """Where a job's grant is."""
         return self._grants / f"{job_id}.json"
 
 

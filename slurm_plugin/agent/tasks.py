@@ -142,7 +142,11 @@ class Tasks:
         return View(grant=grant, slices=slices)
 
     async def _grant(self, job_id: int) -> Grant | None:
-        if job_id not in self._book.grants and job_id not in self._book.without and not await self._runs.late(job_id):
+        try:
+            ready = self._book.knows(job_id) or await self._runs.late(job_id)
+        except SlurmError:
+            raise Refused(f"Slurm does not say what job {job_id} asked for; try again") from None
+        if not ready:
             raise Refused(f"job {job_id} has no slice on this node; see 'vgpu show job {job_id}'")
         return self._book.grants.get(job_id)
 

@@ -8,38 +8,44 @@
  *   request   VERB key=integer ...\n
  *   answer    out TEXT | err TEXT, any number of them, then: exit N
  *
+ * Root's prologs and epilogs call at a socket of their own, SOCKET.root, where no user stands before them.
+ *
  * A prolog or epilog that fails drains the node, so those two always exit 0: a job without a slice is stopped by its
  * task prolog, which exits 1. For the same reason root's call without a verb exits 0: it may be slurmd's, of a link whose
  * name tells no verb.
  */
 #define _GNU_SOURCE /* struct ucred */
+#include "hook.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #ifndef VGPU_SOCKET
 #define VGPU_SOCKET "/run/vgpu/agent.sock"
 #endif
+#ifndef AWAY_MS
+#define AWAY_MS 10000
+#endif
+#define VGPU_BIN "/usr/bin"
+#define VGPU_GRES "vgpu"
 #ifndef VGPU_CONF
 #define VGPU_CONF "/etc/vgpu/hook.conf"
 #endif
 #define CONF_NAME "hook.conf" /* beside the binary itself: several sites can live on one machine */
+#define MARKED_MS 1000        /* a task that needs no agent waits no longer for one */
 #define RETRY_MS 50           /* between two tries to connect */
+#define ROOTS ".root"          /* behind the socket's path: where prolog and epilog call */
 #define TRIES 3               /* calls whose answer breaks off; an agent that was restarted knows what it did */
 #define LINE_BYTES 16384      /* longest line of an answer */
 #define TASKS_MAX 1000000     /* most tasks a node that we believe */
-
-enum verb { PROLOG, EPILOG, TASK, BIND, VERBS };
 
 static const char *const VERB_NAMES[VERBS] = {"prolog", "epilog", "task", "bind"};
 static const char *const PROGRAM_NAMES[VERBS] = {"vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind"};
@@ -51,12 +57,12 @@ static const char *const PROGRAM_NAMES[VERBS] = {"vgpu-prolog", "vgpu-epilog", "
  */
 static const int LIMIT_MS[VERBS] = {[PROLOG] = 100000, [EPILOG] = 5000, [TASK] = 15000, [BIND] = 15000};
 /* The part of it in which an agent that is being restarted may come back. */
-static const int CONNECT_MS[VERBS] = {[PROLOG] = 10000, [EPILOG] = 2000, [TASK] = 10000, [BIND] = 10000};
+static const int CONNECT_MS[VERBS] = {[PROLOG] = AWAY_MS, [EPILOG] = 2000, [TASK] = AWAY_MS, [BIND] = AWAY_MS};
 
 static char slice[256]; /* bind: the slice this rank shall use */
 
 /* To whoever asked. A task prolog's stderr reaches nobody, but its "print" lines reach the task's own output. */
-static void tell(enum verb verb, const char *what, const char *more)
+void tell(enum verb verb, const char *what, const char *more)
 {
     if (verb == TASK)
         printf("print vgpu: %s%s\n", what, more);
@@ -64,7 +70,7 @@ static void tell(enum verb verb, const char *what, const char *more)
         fprintf(stderr, "vgpu: %s%s\n", what, more);
 }
 
-static long long now_ms(void)
+long long now_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -72,7 +78,7 @@ static long long now_ms(void)
 }
 
 /* A whole decimal number from 0 to limit, or -1. */
-static long integer(const char *text, long limit)
+long integer(const char *text, long limit)
 {
     char *end;
     if (text == NULL || *text < '0' || *text > '9')
@@ -113,11 +119,21 @@ static long local_rank(void)
     return -1;
 }
 
-/* Reads "socket PATH" from a file of root's. False: no such file. Anything odd about it ends the program's trust in it. */
-static bool read_conf(const char *path, char *socket_path, size_t size, bool *refused)
+static void set(char *value, size_t size, const char *line, const char *name)
+{
+    size_t n = strlen(name);
+    if (strncmp(line, name, n) == 0 && line[n] == ' ' && line[n + 1] != '\0' && strlen(line + n + 1) < size)
+        strcpy(value, line + n + 1);
+}
+
+/*
+ * Reads "socket PATH", "slurm_bin FOLDER" and "gres NAME" from a file of root's. False: no such file. Anything odd about
+ * it ends the program's trust in it.
+ */
+static bool read_conf(const char *path, struct site *site, bool *refused)
 {
     struct stat is;
-    char text[PATH_MAX], *line, *next;
+    char text[2 * PATH_MAX], *line, *next;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return false;
@@ -129,36 +145,33 @@ static bool read_conf(const char *path, char *socket_path, size_t size, bool *re
         return false;
     }
     text[n < 0 ? 0 : n] = '\0';
-    for (line = strtok_r(text, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next))
-        if (strncmp(line, "socket /", 8) == 0 && strlen(line + 7) < size) {
-            strcpy(socket_path, line + 7);
-            return true;
-        }
-    return false;
+    for (line = strtok_r(text, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next)) {
+        set(site->socket, sizeof site->socket - sizeof ROOTS + 1, line, "socket");
+        set(site->bin, sizeof site->bin, line, "slurm_bin");
+        set(site->gres, sizeof site->gres, line, "gres");
+    }
+    return *site->socket == '/';
 }
 
-static bool find_socket(char *socket_path, size_t size)
+/* --socket, if it was given, outdoes the file's. */
+static bool find_site(struct site *site)
 {
-    char beside[PATH_MAX];
+    char beside[PATH_MAX], given[sizeof site->socket];
     bool refused = false;
     ssize_t n = readlink("/proc/self/exe", beside, sizeof beside - sizeof CONF_NAME);
     char *slash = NULL;
+    strcpy(given, site->socket);
+    *site->socket = '\0';
     if (n > 0) {
         beside[n] = '\0';
         slash = strrchr(beside, '/');
     }
-    if (slash != NULL) {
+    if (slash != NULL)
         strcpy(slash + 1, CONF_NAME);
-        if (read_conf(beside, socket_path, size, &refused))
-            return true;
-        if (refused)
-            return false;
-    }
-    if (read_conf(VGPU_CONF, socket_path, size, &refused))
-        return true;
-    if (!refused)
-        strcpy(socket_path, VGPU_SOCKET);
-    return !refused;
+    bool found = (slash != NULL && read_conf(beside, site, &refused)) || (!refused && read_conf(VGPU_CONF, site, &refused));
+    if (*given != '\0' || !found)
+        strcpy(site->socket, *given != '\0' ? given : VGPU_SOCKET);
+    return *given != '\0' || !refused;
 }
 
 static long long sooner(long long one, long long other)
@@ -166,32 +179,37 @@ static long long sooner(long long one, long long other)
     return one < other ? one : other;
 }
 
+/* Of an agent that is away nothing is said to a task that a mark lets pass. */
+static void tell_unless(bool silent, enum verb verb, const char *what, const char *more)
+{
+    if (!silent)
+        tell(verb, what, more);
+}
+
 /* A connected socket whose other end is root's, or -1. Waits for an agent that is being restarted. */
-static int dial(enum verb verb, const char *path, long long until)
+static int dial(enum verb verb, const char *path, bool silent, long long until)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    strcpy(to.sun_path, path);
-    until = sooner(until, now_ms() + CONNECT_MS[verb]);
+    strcpy(stpcpy(to.sun_path, path), verb == PROLOG || verb == EPILOG ? ROOTS : ""); /* whoever set path left room */
+    until = sooner(until, now_ms() + (silent ? MARKED_MS : CONNECT_MS[verb]));
     for (;;) {
         struct ucred peer = {.uid = (uid_t)-1};
         socklen_t size = sizeof peer;
-        long long left = until - now_ms();
-        /* An agent that accepts nothing would else keep connect() and send() for ever. */
-        struct timeval patience = {.tv_sec = left / 1000, .tv_usec = left > 0 ? left % 1000 * 1000 + 1 : 1};
-        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0)
+        /* Never blocking: an agent that accepts nothing would else keep connect() for ever. */
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0)
             return -1;
         if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) {
             if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == 0)
                 return fd;
-            tell(verb, "not root's agent: ", path);
+            tell_unless(silent, verb, "not root's agent: ", to.sun_path);
             close(fd);
             return -1;
         }
-        int why = errno;
+        int why = errno; /* EAGAIN: its queue is full */
         close(fd);
         if (now_ms() >= until) {
-            tell(verb, "no answer from this node's agent: ", strerror(why));
+            tell_unless(silent, verb, "no answer from this node's agent: ", strerror(why));
             return -1;
         }
         poll(NULL, 0, RETRY_MS);
@@ -230,6 +248,8 @@ static int converse(int fd, enum verb verb, const char *request, long long until
         if (poll(&wait, 1, (int)left) <= 0)
             continue;
         ssize_t n = read(fd, text + held, sizeof text - held);
+        if (n < 0 && errno == EAGAIN)
+            continue;
         if (n <= 0)
             return -1;
         held += (size_t)n;
@@ -262,27 +282,46 @@ static void write_request(enum verb verb, char *request, size_t size)
     snprintf(request + n, size - (size_t)n, "\n");
 }
 
-static int ask(enum verb verb, const char *socket_path)
+/* The answer's exit code, or -1: there is no agent, or none that answers. Why was told, unless `silent`. */
+static int ask(enum verb verb, const struct site *site, bool silent)
 {
     char request[256];
     int code = -1;
     long long until = now_ms() + LIMIT_MS[verb];
     write_request(verb, request, sizeof request);
     for (int tries = 0; code == -1 && tries < TRIES; tries++) {
-        int fd = dial(verb, socket_path, until);
+        int fd = dial(verb, site->socket, silent, until);
         if (fd < 0)
-            return 1;
+            return -1;
         *slice = '\0'; /* of an answer that broke off */
         code = converse(fd, verb, request, until);
         close(fd);
     }
     if (code < 0)
-        tell(verb, "this node's agent gave no whole answer", code == -2 ? " in time" : "");
+        tell_unless(silent, verb, "this node's agent gave no whole answer", code == -2 ? " in time" : "");
+    return code < 0 ? -1 : code;
+}
+
+/* What the whole call comes to. */
+static int serve(enum verb verb, const struct site *site)
+{
+    long job = integer(getenv("SLURM_JOB_ID"), UINT_MAX);
+    /* slurmstepd writes a task prolog's job id. Who could forge it would only run his own job without its slices. */
+    bool plain = verb == TASK && has_mark(site, job);
+    if (verb == PROLOG)
+        forget_mark(site, job);
+    int code = ask(verb, site, plain);
+    if (verb == PROLOG && code < 0)
+        prolog_alone(site, job);
+    if (verb == EPILOG)
+        forget_mark(site, job);
+    if (code < 0)
+        return plain ? 0 : 1;
     if (verb == BIND && code == 0 && *slice == '\0') {
         tell(verb, "this node's agent named no slice", "");
         return 1;
     }
-    return code < 0 ? 1 : code;
+    return code;
 }
 
 /* `name` is one of the names, or ends with a dash and one of them: 90-vgpu-prolog is the prolog. */
@@ -309,15 +348,15 @@ static int usage(const char *name, bool may_be_slurmd)
 
 int main(int argc, char **argv)
 {
-    char socket_path[sizeof((struct sockaddr_un *)0)->sun_path] = "";
+    struct site site = {.bin = VGPU_BIN, .gres = VGPU_GRES};
     const char *name = argc > 0 && strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argc > 0 ? argv[0] : "";
     enum verb verb = verb_of(name, PROGRAM_NAMES);
     int at = 1;
 
     if (at + 1 < argc && strcmp(argv[at], "--socket") == 0) {
-        if (strlen(argv[at + 1]) >= sizeof socket_path)
+        if (strlen(argv[at + 1]) + sizeof ROOTS > sizeof site.socket)
             return usage(name, false);
-        strcpy(socket_path, argv[at + 1]);
+        strcpy(site.socket, argv[at + 1]);
         at += 2;
     }
     if (verb == VERBS && at < argc)
@@ -326,8 +365,8 @@ int main(int argc, char **argv)
         return usage(name, argc <= 1 && verb == VERBS && geteuid() == 0);
 
     int code = 1;
-    if (*socket_path != '\0' || find_socket(socket_path, sizeof socket_path))
-        code = ask(verb, socket_path);
+    if (find_site(&site))
+        code = serve(verb, &site);
     if (fflush(stdout) != 0)
         code = 1;
     if (verb == PROLOG || verb == EPILOG)

@@ -1,0 +1,195 @@
+/*
+ * What the hooks do while the node's agent does not answer: a job without slices is none of its business, and runs.
+ *
+ * The prolog asks Slurm itself. A job that asks for slices goes back into the queue, or is cancelled; for any other it
+ * leaves a mark, SOCKET.plain/JOB with "START UID" in it, which its task prologs go by. The agent leaves the same mark for
+ * jobs that it has seen. Each prolog takes an older mark away before anything else, so a mark is of the job's present run.
+ */
+#define _GNU_SOURCE
+#include "hook.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef SLURM_MS
+#define SLURM_MS 5000 /* longest that one command of Slurm's may take */
+#endif
+#define ANSWER_BYTES 65536 /* most of its answer that is read: an array's elements have a row each */
+#define NUMBER 12          /* width of a column of numbers */
+#define REQUEST 2048       /* width of what a job asks for; what fills it is taken for slices */
+
+static const char FIELDS[] = "JobID:12,UserID:12,StartTime:12,BatchFlag:12,Requeue:12,ArrayJobID:12,ArrayTaskID:12,"
+                             "HetJobID:12,tres-per-node:2048";
+enum column { JOB, USER, START, BATCH, REQUEUE, ARRAY, ELEMENT, HET, COLUMNS };
+
+struct run {
+    long number[COLUMNS]; /* -1 where there is none */
+    bool slices;
+};
+
+static bool mark_path(const struct site *site, long job, char *path, size_t size)
+{
+    return job > 0 && snprintf(path, size, "%s.plain/%ld", site->socket, job) < (int)size;
+}
+
+void forget_mark(const struct site *site, long job)
+{
+    char path[PATH_MAX];
+    if (mark_path(site, job, path, sizeof path))
+        unlink(path);
+}
+
+bool has_mark(const struct site *site, long job)
+{
+    char path[PATH_MAX];
+    struct stat is;
+    return mark_path(site, job, path, sizeof path) && lstat(path, &is) == 0 && S_ISREG(is.st_mode) && is.st_uid == 0;
+}
+
+/* The folder can be passed by all and listed by root: a task prolog, which is a user's, looks for one name. */
+static bool leave_mark(const struct site *site, long job, const struct run *run)
+{
+    char folder[PATH_MAX], path[PATH_MAX], text[64];
+    snprintf(folder, sizeof folder, "%s.plain", site->socket);
+    char *slash = strrchr(folder, '/');
+    *slash = '\0';
+    mkdir(folder, 0755);
+    *slash = '/';
+    if ((mkdir(folder, 0711) == 0 && chmod(folder, 0711) != 0) || !mark_path(site, job, path, sizeof path))
+        return false;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return false;
+    int n = snprintf(text, sizeof text, "%ld %ld\n", run->number[START], run->number[USER]);
+    bool whole = write(fd, text, (size_t)n) == n;
+    return close(fd) == 0 && whole;
+}
+
+/* Runs one of Slurm's commands, in an environment of its own, for SLURM_MS at the most. Its stdout; NULL: it failed. */
+static char *slurm(const struct site *site, const char *command, const char *const more[])
+{
+    static char answer[ANSWER_BYTES];
+    char path[PATH_MAX + 32], conf[PATH_MAX + 16] = "";
+    const char *argv[16] = {command}, *env[4] = {"LC_ALL=C", "SLURM_TIME_FORMAT=%s"};
+    long long until = now_ms() + SLURM_MS;
+    int out[2], status = -1;
+    size_t held = 0;
+
+    for (int i = 0; more[i] != NULL && i < 14; i++)
+        argv[i + 1] = more[i];
+    if (getenv("SLURM_CONF") != NULL && snprintf(conf, sizeof conf, "SLURM_CONF=%s", getenv("SLURM_CONF")) < (int)sizeof conf)
+        env[2] = conf; /* slurmd's own word: a prolog's environment is root's but for SPANK_ names */
+    snprintf(path, sizeof path, "%s/%s", site->bin, command);
+    if (pipe2(out, O_CLOEXEC) != 0)
+        return NULL;
+    pid_t child = fork();
+    if (child == 0) {
+        int nowhere = open("/dev/null", O_RDWR);
+        if (nowhere < 0 || dup2(nowhere, 0) < 0 || dup2(out[1], 1) < 0)
+            _exit(127);
+        execve(path, (char *const *)argv, (char *const *)env);
+        _exit(127);
+    }
+    close(out[1]);
+    for (ssize_t n = child < 0 ? 0 : 1; n > 0;) {
+        struct pollfd wait = {.fd = out[0], .events = POLLIN};
+        long long left = until - now_ms();
+        if (left <= 0 || held == sizeof answer - 1) {
+            kill(child, SIGKILL);
+            break;
+        }
+        if (poll(&wait, 1, (int)left) > 0 && (n = read(out[0], answer + held, sizeof answer - 1 - held)) > 0)
+            held += (size_t)n;
+    }
+    close(out[0]);
+    if (child < 0)
+        return NULL;
+    while (waitpid(child, &status, WNOHANG) == 0) { /* it closed its stdout: it is about to end */
+        if (now_ms() >= until)
+            kill(child, SIGKILL);
+        poll(NULL, 0, 1);
+    }
+    answer[held] = '\0';
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? answer : NULL;
+}
+
+/* Is the GRES among them? "gres:vgpu:m20:1,gres/vgpu_mem=2": with or without Slurm's own word before a name. */
+static bool asks_for(const char *request, const char *gres)
+{
+    size_t size = strlen(gres);
+    for (const char *at = request; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, "gres:", 5) == 0 || strncmp(at, "gres/", 5) == 0)
+            at += 5;
+        if (strncmp(at, gres, size) == 0 && strchr(":=, ", at[size]) != NULL) /* strchr finds the end of the text too */
+            return true;
+    }
+    return false;
+}
+
+static bool read_row(const struct site *site, const char *row, long job, struct run *run)
+{
+    if (strlen(row) < COLUMNS * NUMBER)
+        return false;
+    for (int i = 0; i < COLUMNS; i++) {
+        char text[NUMBER + 1] = "";
+        memcpy(text, row + i * NUMBER, NUMBER);
+        text[strcspn(text, " ")] = '\0';
+        run->number[i] = integer(text, LONG_MAX);
+    }
+    const char *request = row + COLUMNS * NUMBER;
+    run->slices = asks_for(request, site->gres) || (strlen(request) >= REQUEST && request[REQUEST - 1] != ' ');
+    return run->number[JOB] == job;
+}
+
+static bool ask_slurm(const struct site *site, long job, struct run *run)
+{
+    char jobs[32], *next;
+    snprintf(jobs, sizeof jobs, "--jobs=%ld", job);
+    char *text = slurm(site, "squeue", (const char *const[]){"--noheader", "--all", "--local", jobs, "-O", FIELDS, NULL});
+    for (char *row = text ? strtok_r(text, "\n", &next) : NULL; row != NULL; row = strtok_r(NULL, "\n", &next))
+        if (read_row(site, row, job, run))
+            return true;
+    return false;
+}
+
+/*
+ * An array's last element has the array's own number, so it is named by its index, or all would go; a component of a
+ * heterogeneous job goes with its leader.
+ */
+static bool turn_away(const struct site *site, const struct run *run)
+{
+    char name[48];
+    if (run->number[HET] > 0)
+        snprintf(name, sizeof name, "%ld", run->number[HET]);
+    else if (run->number[ELEMENT] >= 0)
+        snprintf(name, sizeof name, "%ld_%ld", run->number[ARRAY], run->number[ELEMENT]);
+    else
+        snprintf(name, sizeof name, "%ld", run->number[JOB]);
+    if (run->number[BATCH] > 0 && run->number[REQUEUE] > 0)
+        return slurm(site, "scontrol", (const char *const[]){"requeue", name, NULL}) != NULL;
+    return slurm(site, "scancel", (const char *const[]){"--quiet", name, NULL}) != NULL;
+}
+
+void prolog_alone(const struct site *site, long job)
+{
+    struct run run;
+    if (job < 1)
+        return;
+    if (!ask_slurm(site, job, &run))
+        tell(PROLOG, "neither agent nor Slurm says what this job asks for; its tasks won't start", "");
+    else if (run.slices && !turn_away(site, &run))
+        tell(PROLOG, "this job asks for slices, there is no agent, and Slurm does not take it back", "");
+    else if (run.slices)
+        tell(PROLOG, "this job asks for slices and there is no agent: it was sent back", "");
+    else if (!leave_mark(site, job, &run))
+        tell(PROLOG, "no mark could be left for this job: ", strerror(errno));
+}
