@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from slurm_plugin.config_classes import mistakes
 from slurm_plugin.config_schema import PoolFile, keys_at
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.layouts import why_impossible
@@ -49,6 +50,8 @@ def parse_pool(text: str, *, source: str = "pool.yaml") -> PoolConfig:
     for nth, group in enumerate(pool.groups):
         for which, share in enumerate(group.shares):
             _check_layout(group, share, document, _layout_path(document, nth, which))
+    for place, mistake in mistakes(pool):
+        raise ConfigError(f"{document.where(place)}: {mistake}", hint=mistake.hint)
     return pool
 
 
@@ -172,7 +175,7 @@ def _check_layout(group: NodeGroup, share: Share, document: _Document, path: Pat
         names = {name for product in products for name in product.profiles}
         for name in share.layout:
             if name not in names:
-                near = get_close_matches(name, names, n=2)
+                near = get_close_matches(name.lower(), names, n=2)
                 meant = f"; did you mean {' or '.join(near)}?" if near else ""
                 raise ConfigError(f"{document.where((*path, name))}: no GPU has a profile '{name}'{meant}")
         raise ConfigError(f"{document.where(path)}: no GPU has all of these profiles: {', '.join(share.layout)}")

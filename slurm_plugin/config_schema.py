@@ -91,6 +91,8 @@ class NodesSection(_Section):
     def _consistent(self) -> "NodesSection":
         if self.layout is not None and self.mix is not None:
             raise ValueError("say either layout or mix")
+        if not isinstance(self.gpus, str) and len(set(self.gpus)) < len(self.gpus):
+            raise ValueError(f"gpus names {next(n for n in self.gpus if self.gpus.count(n) > 1)} twice")
         if self.count is not None and not isinstance(self.gpus, str) and max(self.gpus) >= self.count:
             raise ValueError(f"gpus has {max(self.gpus)}, and a node with count {self.count} has 0 to {self.count - 1}")
         return self

@@ -96,6 +96,23 @@ WRONG = {
         SHORT + "    gpus: [0, 4]\n    count: 4\n",
         r"gpus has 4, and a node with count 4 has 0 to 3",
     ),
+    "GPU twice": (SHORT + "    gpus: [0, 0]\n", r"gpus names 0 twice"),
+    "profile in capitals": (SHORT + "    layout: {2G.20GB: 1}\n", "did you mean 2g.20gb"),
+    "class of no GPU": (SHORT + "classes: {huge: {memory: 999gb}}\n", r"pool\.yaml:6: classes\.huge: no GPU"),
+    "class of a profile that is none": (
+        SHORT + "classes: {big: {profiles: [9g.90gb]}}\n",
+        r"pool\.yaml:6: classes\.big: no GPU of this pool has the profile '9g\.90gb'",
+    ),
+    "class of another product": (
+        SHORT + "    product: h100-80gb\nclasses: {big: {profiles: [3g.20gb]}}\n",
+        r"pool\.yaml:7: classes\.big: no GPU of this pool has the profile '3g\.20gb'",
+    ),
+    "class called pad": (SHORT + "classes: {pad: {memory: 10gb}}\n", "'pad' means something else"),
+    "class called as memory": (SHORT + "classes: {20gb: {memory: 10gb}}\n", "'20gb' is no name for a class"),
+    "class with a blank": (SHORT + "classes: {Small Job: {memory: 10gb}}\n", "'Small Job' is no name for a class"),
+    "default class of nothing": (SHORT + "default_class: tiny\n", r"pool\.yaml:6: default_class: .*tiny"),
+    "alias of nothing": (SHORT + "aliases: {tiny: 1g.10bg}\n", r"pool\.yaml:6: aliases\.tiny: .*1g\.10bg"),
+    "alias of itself": (SHORT + "aliases: {tiny: tiny}\n", r"pool\.yaml:6: aliases\.tiny: "),
     "no count": (SHORT + "    layout: {1g.10gb: 0}\n", r"pool\.yaml:6"),
     "relative path": (SHORT + "controller: {state_dir: here}\n", "here must be an absolute path"),
     "no port": (SHORT + "controller: {listen: here}\n", "'here' is not host:port"),
@@ -117,6 +134,18 @@ def test_wrong_file_is_told_with_its_line(name: str) -> None:
     text, said = WRONG[name]
     with pytest.raises(ConfigError, match=said):
         parse_pool(text)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "default_class: 1/4\naliases: {quarter: 1/4, most: 80gb}\n",
+        "classes: {half: {fraction: 1/2}, any: {profiles: [3g.40gb, 3g.20gb]}}\naliases: {h: half, a: any}\n",
+        "default_class: half\nclasses: {half: {fraction: 1/2}}\n",
+    ],
+)
+def test_what_some_gpu_can_serve_is_right_until_the_agents_tell(more: str) -> None:
+    assert parse_pool(SHORT + more).classes.keys() <= {"half", "any"}
 
 
 def test_further_mistakes_are_counted() -> None:

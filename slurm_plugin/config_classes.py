@@ -1,0 +1,76 @@
+"""PURE: what pool.yaml says of classes, held against every GPU model that is known before an agent has told of one."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from typing import TypeVar
+
+from slurm_plugin.catalogue import Catalogue, Class
+from slurm_plugin.classes import NamedClass, Products, build, check_aliases, class_named
+from slurm_plugin.errors import ConfigError
+from slurm_plugin.mig.products import load_products, product_named
+from slurm_plugin.pool import PoolConfig
+
+Where = tuple[str, ...]
+T = TypeVar("T")
+
+
+def mistakes(pool: PoolConfig) -> Iterable[tuple[Where, ConfigError]]:
+    """What is wrong on every GPU that this pool may have, with its place in the file.
+
+    The models are those that `product:` names when it does so for every entry, else all that are known: whether the
+    GPUs that are really there can serve a class is for `plan` and `apply` to say.
+    """
+    if not (pool.classes or pool.aliases or pool.default_class):
+        return
+    kinds, good = _kinds(pool), dict[str, NamedClass]()
+    for name, wish in pool.classes.items():
+        wrong = _always(lambda kind, named={name: wish}: build(kind, named), kinds)  # type: ignore[misc]
+        if wrong is None:
+            good[name] = wish
+        else:
+            yield ("classes", name), wrong
+    books: list[Callable[[], Catalogue]] = [cache(partial(_book, pool, kind, good)) for kind in kinds]
+    for name, target in pool.aliases.items():
+        wrong = _always(lambda book, one={name: target}: check_aliases(one, book()), books)  # type: ignore[misc]
+        if wrong is not None:
+            yield ("aliases", name), wrong
+    if pool.default_class:
+        wrong = _always(lambda book: class_named(pool.default_class, book(), "default_class"), books)
+        if wrong is not None:
+            yield ("default_class",), wrong
+
+
+def _kinds(pool: PoolConfig) -> list[Products]:
+    """Each model alone, since a share differs by model; then all together, for what names profiles of several."""
+    named = {group.product for group in pool.groups}
+    names = sorted(load_products() if "" in named else named)
+    every = {name: product_named(name).profiles for name in names}
+    return [*({name: profiles} for name, profiles in every.items()), *([every] if len(every) > 1 else [])]
+
+
+def _always(attempt: Callable[[T], object], subjects: Sequence[T]) -> ConfigError | None:
+    """What the last of these says, when it goes wrong with all of them."""
+    last: ConfigError | None = None
+    for subject in subjects:
+        try:
+            attempt(subject)
+        except ConfigError as error:
+            last = error
+        else:
+            return None
+    return last
+
+
+def _book(pool: PoolConfig, kind: Products, named: dict[str, NamedClass]) -> Catalogue:
+    classes: dict[str, Class] = {one.name: one for one in build(kind)}
+    for name, wish in named.items():
+        if _always(lambda products, one={name: wish}: build(products, one), [kind]) is None:  # type: ignore[misc]
+            classes |= {one.name: one for one in build(kind, {name: wish})}
+    return Catalogue(
+        pool=pool.pool,
+        gres=pool.gres.name,
+        pad=pool.gres.pad,
+        mem=pool.gres.memory,
+        partitions=(),
+        classes=tuple(classes.values()),
+    )
