@@ -1,6 +1,6 @@
 """What the two daemons need of the world, as protocols. Adapters: `slurm_plugin.slurm` and `slurm_plugin.nvml`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -95,6 +95,9 @@ class Slurm(Protocol):
     async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
         """Those that wait or run in one of these partitions, or in any."""
 
+    async def partitions(self) -> Mapping[str, Mapping[str, str]]:
+        """The fields of every partition, hidden ones too, as `scontrol show partition` names them."""
+
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
         """Set the whole Gres string of these nodes, live."""
 
@@ -106,7 +109,7 @@ class Gpus(Protocol):
         """Everything as it is now, read anew."""
 
     def apply(self, step: Step) -> Gpu:
-        """Make one step and read it back. Crash: instances may be half made; the next inventory() shows them with ci -1.
+        """Make one step and read it back. Crash: instances may be half made; inventory() then shows them with ci -1.
 
         Raises GpuBusy, NoRoom, ReadBackError, NvmlError.
         """

@@ -51,6 +51,10 @@ class Books:
             return await self._read_all(pool)
         return await self._read_some(set(changed) & pool)
 
+    async def partitions(self) -> Mapping[str, Mapping[str, str]]:
+        """Those of Slurm, read now."""
+        return await self._slurm.partitions()
+
     async def look(self, names: set[str]) -> None:
         """Read these nodes."""
         await self._read_some(names)

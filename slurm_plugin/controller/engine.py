@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from slurm_plugin.config import parse_pool
-from slurm_plugin.controller import counts, report, wire
+from slurm_plugin.controller import counts, misfit, report, wire
 from slurm_plugin.controller.books import Books, Gres
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.desk import Desk, Views
@@ -117,18 +117,33 @@ class Engine:
             return await self._plan(self._applied or self.desk.config)
 
     async def apply(self, caller: Caller) -> pb.ApplyReply:
-        """Take the file as it is now, with the next pass. Raises ConfigError, and then nothing changes."""
-        config, now = self._reload(), self.desk.config
+        """Take the file as it is now, with the next pass.
+
+        Raises ConfigError for what can't be right in this Slurm and on these GPUs, SlurmError when Slurm does not tell;
+        then nothing changes.
+        """
+        config, now = await asyncio.to_thread(self._reload), self.desk.config
         fixed = (config.controller, config.gres, config.wait_partition)
         if fixed != (now.controller, now.gres, now.wait_partition):
             raise ConfigError(
                 "gres:, wait_partition: and controller: of pool.yaml can't change while the controller runs",
                 hint="systemctl restart vgpu-controller",
             )
-        log.info("pool.applied", extra={"uid": caller.uid})
-        self._applied = config
-        self.desk.wake.set()
-        return pb.ApplyReply(plan=await self._plan(config))
+        async with self._planning:
+            if wrong := await self._mistakes(config):
+                more = f"; {len(wrong) - 1} more mistakes (vgpu plan lists them)" if len(wrong) > 1 else ""
+                raise ConfigError(f"pool.yaml: {wrong[0]}{more}", hint="nothing was changed: mend it, and apply again")
+            log.info("pool.applied", extra={"uid": caller.uid})
+            self._applied = config
+            self.desk.wake.set()
+            return pb.ApplyReply(plan=await self._plan(config))
+
+    async def _mistakes(self, config: PoolConfig) -> list[str]:
+        """What is wrong in a pool.yaml about the Slurm and the GPUs that are there. Raises SlurmError."""
+        desk = self.desk
+        partitions = await desk.books.partitions()
+        gpus = {host: gpus for host in config.hosts if host in desk.roster and (gpus := desk.roster[host].gpus)}
+        return await asyncio.to_thread(misfit.mistakes, config, partitions, gpus, dict(desk.books.nodes))
 
     async def _plan(self, config: PoolConfig) -> pb.PlanReply:
         desk = self.desk
@@ -138,9 +153,13 @@ class Engine:
         unknown = sorted(name for name in groups if name not in known or desk.roster[name].gpus is None)
         decision = await asyncio.to_thread(decide, desk.state(replace(views, nodes=known), config))
         problems = {name: tuple(lines) for name, lines in decision.problems.items()}
+        try:
+            problems[""] = tuple(await self._mistakes(config))
+        except SlurmError as error:
+            problems[""] = (f"Slurm does not tell its partitions: {error}",)
         if unknown:
             shown = ", ".join(unknown[:10]) + (" ..." if len(unknown) > 10 else "")
-            problems[""] = (f"no agent has told of the GPUs of {shown}",)
+            problems[""] += (f"no agent has told of the GPUs of {shown}",)
         return wire.plan_message(decision.plan, problems)
 
     # -- the loop

@@ -47,6 +47,9 @@ class DictSlurm:
     before_write: Callable[[], None] = lambda: None
     after_write: Callable[[], None] = lambda: None  # an error it raises comes when Slurm has done what it was told
     reading: Callable[[], Awaitable[None]] = at_once  # how long the queue takes
+    parts: dict[str, dict[str, str]] = field(
+        default_factory=lambda: {"gpu": {"State": "UP"}, "vgpu-wait": {"State": "DOWN"}}
+    )
     asked_for: tuple[str, ...] = ()  # partitions whose jobs were read last
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
@@ -58,6 +61,10 @@ class DictSlurm:
         await self.reading()
         self._answer()
         return tuple(self.jobs.values())
+
+    async def partitions(self) -> dict[str, dict[str, str]]:
+        self._answer()
+        return self.parts
 
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
         self._answer()

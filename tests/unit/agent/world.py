@@ -132,5 +132,8 @@ class FakeSlurm:
     async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
         return ()
 
+    async def partitions(self) -> dict[str, dict[str, str]]:
+        return {}
+
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
         return None

@@ -1,0 +1,45 @@
+"""A pool.yaml that is wrong about what is there."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.errors import ConfigError
+from tests.integration.controller.site import until
+from tests.integration.controller.test_controller import controller
+from tests.integration.link.munged import munged
+from tests.unit.controller import pools
+
+
+@pytest.fixture(scope="module")
+def socket() -> Iterator[Path]:
+    with munged() as path:
+        yield path
+
+
+async def test_file_that_is_wrong_about_slurm_or_the_gpus_is_planned_with_its_mistakes_and_not_applied(
+    socket: Path, tmp_path: Path
+) -> None:
+    async with (
+        controller(socket, tmp_path) as site,
+        site.agent("n1", pools.SEVEN),
+        site.agent("n2", pools.SEVEN),
+        await site.link() as link,
+    ):
+        await until(lambda: site.gres("n1").get("1g.10gb") == 7)
+        before = site.config
+        text = "version: 1\npool: hpc\npartitions: [gpuu]\nnodes: [{hosts: 'n[1-2]', count: 9}]\n"
+        planned = (await link.plan(text + "classes: {big: {profiles: [3g.20gb]}}\n")).problems
+        assert sum("did you mean 'gpu'" in line for line in planned) == 1
+        assert sum("count says 9" in line for line in planned) == 1
+        assert sum("classes.big" in line for line in planned) == 1
+        site.config = replace(before, partitions=("gpuu",))
+        with pytest.raises(ConfigError, match="no partition 'gpuu'"):
+            await link.apply()
+        site.config = before
+        site.slurm.parts["vgpu-wait"] = {"State": "UP"}
+        with pytest.raises(ConfigError, match="not DOWN"):
+            await link.apply()
+        assert site.engine.desk.config == before
