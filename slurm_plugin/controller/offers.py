@@ -10,6 +10,7 @@ one class needs no word from us.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from slurm_plugin.choice import Slice, in_order
 from slurm_plugin.controller.loans import Lent
@@ -210,7 +211,7 @@ class _Market:
         good: list[int] = []
         rest: list[int] = []
         have = self._have(demand.gres_class)
-        for nth in self._offering_first(demand.gres_class, have):
+        for nth in self._offering_first(demand, have):
             if have[nth] < demand.count or nth not in place or self.nodes[nth].cpus < cpus:
                 continue
             if self.nodes[nth].name in required:
@@ -223,13 +224,15 @@ class _Market:
             return []
         return [*named, *good, *rest][: demand.nodes]
 
-    def _offering_first(self, gres_class: str, have: Mapping[int, int]) -> Iterator[int]:
-        """Nodes that offer such slices already come first: what was claimed in one pass is claimed in the next."""
-        offering: set[int] = set()
-        for profile in self.serving.profiles.get(gres_class, ()):
-            offering.update(self.stock.get(profile, {}).get(gres_class, ()))
-        yield from sorted(offering)
-        yield from (nth for nth in have if nth not in offering)
+    def _offering_first(self, demand: Demand, have: Mapping[int, int]) -> Iterator[int]:
+        """Nodes that offer enough as its class already come first: what was claimed in one pass is in the next."""
+        offered: dict[int, int] = {}
+        for profile in self.serving.profiles.get(demand.gres_class, ()):
+            for nth, pieces in self.stock.get(profile, {}).get(demand.gres_class, {}).items():
+                offered[nth] = offered.get(nth, 0) + len(pieces)
+        enough = {nth for nth, count in offered.items() if count >= demand.count}
+        yield from (nth for nth in have if nth in enough) if enough else ()
+        yield from (nth for nth in have if nth not in enough)
 
     def _supply(self, gres_class: str) -> Iterator[tuple[str, str, int]]:
         """(profile, offer, node) of what would serve: smallest first, what is offered so already before the rest."""
@@ -246,9 +249,9 @@ class _Market:
         if gres_class not in self.have:
             counts: dict[int, int] = {}
             for profile in self.serving.profiles.get(gres_class, ()):
-                for by_node in self.stock.get(profile, {}).values():
-                    for nth, pieces in by_node.items():
-                        counts[nth] = counts.get(nth, 0) + len(pieces)
+                some = [item for by_node in self.stock.get(profile, {}).values() for item in by_node.items()]
+                for nth, pieces in sorted(some, key=itemgetter(0)):  # whatever they are offered as
+                    counts[nth] = counts.get(nth, 0) + len(pieces)
             self.have[gres_class] = counts
         return self.have[gres_class]
 

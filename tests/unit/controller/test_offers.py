@@ -120,6 +120,11 @@ def test_two_node_job_keeps_what_it_claimed() -> None:
     first = assign(nodes, claims, {}, SERVING)
     assert offered(first) == {"m10": 2, "2g.20gb": 2}
     assert assign(nodes, claims, first.classes, SERVING).classes == first.classes
+    mixed = [place("n0", "1g.20gb", "1g.20gb"), place("n1", "1g.10gb", "1g.10gb")]
+    claims = [wish(1, "m10", 2), wish(2, "m10")]
+    first = assign(mixed, claims, {}, SERVING)
+    assert offered(first) == {"m10": 3, "1g.20gb": 1}
+    assert assign(mixed, claims, first.classes, SERVING).classes == first.classes
 
 
 def test_in_a_part_of_the_pool_a_job_gathers_what_there_is() -> None:
