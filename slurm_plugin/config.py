@@ -9,11 +9,11 @@ import yaml
 from pydantic import ValidationError
 
 from slurm_plugin.config_classes import mistakes
-from slurm_plugin.config_schema import PoolFile, keys_at
+from slurm_plugin.config_schema import ControllerSection, PoolFile, keys_at
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.layouts import why_impossible
 from slurm_plugin.mig.products import load_products, product_named
-from slurm_plugin.pool import NodeGroup, PoolConfig, Share
+from slurm_plugin.pool import ControllerPlace, NodeGroup, PoolConfig, Share
 from slurm_plugin.slurm.hostlist import expand
 
 FILE_BYTES = 1 << 20  # longest pool.yaml
@@ -53,6 +53,19 @@ def parse_pool(text: str, *, source: str = "pool.yaml") -> PoolConfig:
     for place, mistake in mistakes(pool):
         raise ConfigError(f"{document.where(place)}: {mistake}", hint=mistake.hint)
     return pool
+
+
+def load_place(path: Path) -> ControllerPlace:
+    """Only where the controller is, from a file that is wrong elsewhere. Raises ConfigError when that is lost too."""
+    try:
+        document = _Document(path.read_text(encoding="utf-8")[:FILE_BYTES], str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"can't read {path}: {error}") from None
+    data = document.data.get("controller", {}) if isinstance(document.data, dict) else {}
+    try:
+        return ControllerSection.model_validate(data).to_place()
+    except ValidationError as wrong:
+        raise ConfigError(f"{path}: controller: {wrong.errors()[0]['msg']}") from None
 
 
 class _Document:

@@ -119,6 +119,9 @@ class ControllerSection(_Section):
     slurm_bin: File | None = None
     munge_socket: File | None = None
 
+    def to_place(self) -> ControllerPlace:
+        return ControllerPlace(**{**self.model_dump(), "address": self.address or ""})
+
 
 class PoolFile(_Section):
     version: Literal[1]
@@ -143,7 +146,6 @@ class PoolFile(_Section):
 
     def to_pool(self, hosts: Sequence[tuple[str, ...]]) -> PoolConfig:
         """`hosts`: those of each entry of nodes, expanded."""
-        place = self.controller.model_dump()
         return PoolConfig(
             pool=self.pool,
             partitions=tuple(self.partitions),
@@ -155,7 +157,7 @@ class PoolFile(_Section):
             groups=tuple(s.to_group(names) for s, names in zip(self.nodes, hosts, strict=True)),
             exclusive=Exclusive(self.policy.exclusive),
             mode=Mode(self.policy.mode),
-            controller=ControllerPlace(**{**place, "address": place["address"] or ""}),
+            controller=self.controller.to_place(),
         )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from slurm_plugin.cli.view import NodeView, PlanView, PoolView
 
 APPLY_POLL_S = 0.5
+OF_CONTROLLER = "pool.yaml"  # how the controller calls the text it was sent
 FOUND = 1  # exit code of a check that found something
 
 show = typer.Typer(
@@ -101,11 +102,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """What `vgpu apply` would do to every GPU, and why. Changes nothing."""
-    from slurm_plugin.cli.client import fetch_plan
-    from slurm_plugin.cli.target import target_of
-
-    text = _policy_text(policy or context.obj.config, optional=policy is None)
-    _show_plan(fetch_plan(target_of(context.obj), text), json=json)
+    _show_plan(_planned(context.obj, policy), json=json)
 
 
 def apply(
@@ -128,10 +125,10 @@ def apply(
     from slurm_plugin.cli.client import fetch_plan, fetch_pool, request_apply
     from slurm_plugin.cli.target import target_of
 
-    target = target_of(context.obj)
     if dry_run:
-        _show_plan(fetch_plan(target, _policy_text(context.obj.config, optional=True)), json=json)
+        _show_plan(_planned(context.obj, None), json=json)
         return
+    target = target_of(context.obj)
     done = request_apply(target)
     if fetch_pool(target).mode == "observe":
         _show_plan(done, json=json)
@@ -185,16 +182,35 @@ def _node(pool: "PoolView", name: str) -> "NodeView":
     raise RequestError(f"the pool has no node {name!r}", hint=f"its nodes: {listed}")
 
 
+def _planned(where: Where, policy: Path | None) -> "PlanView":
+    """The plan for a file: the one that is asked for, else the pool's own. Raises ConfigError that names that file."""
+    from slurm_plugin.cli.client import fetch_plan
+    from slurm_plugin.cli.target import target_of
+
+    path = policy or where.config
+    text = _policy_text(path, optional=policy is None)
+    try:
+        return fetch_plan(target_of(where), text)
+    except ConfigError as error:
+        told = str(error)
+        if not told.startswith(OF_CONTROLLER):
+            raise
+        raise ConfigError(f"{path}{told.removeprefix(OF_CONTROLLER)}", hint=error.hint) from None
+
+
 def _policy_text(path: Path, *, optional: bool) -> str:
     """The file's text; empty, which stands for what the controller has, when an optional one is not there."""
     try:
-        return path.read_text()
+        text = path.read_text()
     except FileNotFoundError:
         if optional:
             return ""
         raise ConfigError(f"no such file: {path}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't read {path}: {error}") from None
+    if not text.strip():  # it would stand for what the controller has
+        raise ConfigError(f"{path}: the file is empty", hint="configs/pool.yaml is a commented example")
+    return text
 
 
 def _show_plan(plan: "PlanView", *, json: bool) -> None:

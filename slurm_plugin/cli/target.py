@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_plugin.cli.options import Where
-from slurm_plugin.config import load_pool
+from slurm_plugin.cli.output import say
+from slurm_plugin.config import load_place, load_pool
 from slurm_plugin.errors import ConfigError
-from slurm_plugin.pool import PoolConfig
+from slurm_plugin.pool import ControllerPlace, PoolConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,20 +21,42 @@ class Target:
 
 def target_of(where: Where) -> Target:
     """Raises ConfigError when neither the options nor a pool.yaml say where the controller is."""
-    pool = pool_of(where)
-    if pool is None and not where.controller:
+    place = _place(where)
+    if place is None and not where.controller:
         raise ConfigError(
             f"no pool file that can be read: {where.config}",
             hint="say where the controller is: vgpu --controller HOST:PORT, VGPU_CONTROLLER or VGPU_POOL_CONFIG",
         )
     uid = where.controller_uid
     if uid is None:
-        uid = _uid_of(pool.controller.user) if pool else 0
+        uid = _uid_of(place.user) if place else 0
     return Target(
-        address=where.controller or (pool.controller.dial if pool else ""),
+        address=_checked(where.controller) or (place.dial if place else ""),
         uid=uid,
-        munge_socket=where.munge_socket or (pool.controller.munge_socket if pool else None),
+        munge_socket=where.munge_socket or (place.munge_socket if place else None),
     )
+
+
+def _place(where: Where) -> ControllerPlace | None:
+    """Where pool.yaml says the controller is. A file that is wrong elsewhere is warned of."""
+    try:
+        pool = pool_of(where)
+    except ConfigError as error:
+        say(f"warning: {error}")
+        try:
+            return load_place(where.config)
+        except ConfigError:
+            if where.controller:
+                return None
+            raise error from None
+    return pool.controller if pool else None
+
+
+def _checked(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    if address and not (host and port.isdecimal() and 0 < int(port) < 65536):
+        raise ConfigError(f"'{address}' is not HOST:PORT", hint="vgpu --controller ctl.example.org:6820 ...")
+    return address
 
 
 def pool_of(where: Where) -> PoolConfig | None:

@@ -121,7 +121,23 @@ async def test_a_wrong_policy_is_told_as_the_controller_tells_it(site: Site, tmp
     other.write_text("wrong: 1\n")
     ended = await site.vgpu("plan", "--policy", str(other))
     assert (ended.code, ended.out) == (ConfigError.exit_code, "")
-    assert ended.err == "error: pool.yaml:3: unknown key 'wrong'\nhint: did you mean 'pool'?\n"
+    assert ended.err == f"error: {other}:3: unknown key 'wrong'\nhint: did you mean 'pool'?\n"
+
+
+async def test_an_empty_policy_is_no_plan_for_what_the_controller_has(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("\n")
+    ended = await site.vgpu("plan", "--policy", str(tmp_path / "empty.yaml"))
+    assert (ended.code, ended.out) == (ConfigError.exit_code, "")
+    assert ended.err.startswith(f"error: {tmp_path}/empty.yaml: the file is empty\n")
+    assert not site.controller.asked
+
+
+async def test_a_pool_file_that_is_wrong_is_warned_of_and_still_tells_where_the_controller_is(site: Site) -> None:
+    site.config.write_text(site.config.read_text() + "polcy: {}\n")
+    ended = await site.vgpu("status")
+    assert ended.code == 0
+    assert ended.err.startswith(f"warning: {site.config}:9: unknown key 'polcy'")
+    assert "pool hpc" in ended.out
 
 
 async def test_apply_waits_until_everything_is_done(site: Site) -> None:

@@ -95,7 +95,9 @@ def test_every_option_has_an_environment_variable_and_a_help_text() -> None:
         (["show", "job", "-1"], 2, "error: "),
         (["status"], 2, "error: no pool file that can be read: "),
         (["--controller", "127.0.0.1:1", "status"], 6, "error: no controller at 127.0.0.1:1"),
-        (["--controller", "nonsense", "status"], 6, "error: "),
+        (["--controller", "nonsense", "status"], 2, "error: 'nonsense' is not HOST:PORT"),
+        (["--controller", "127.0.0.1", "status"], 2, "error: '127.0.0.1' is not HOST:PORT"),
+        (["--controller", "host:99999", "status"], 2, "error: 'host:99999' is not HOST:PORT"),
         (["plan", "--policy", "/nonexistent\nfile"], 2, "error: "),
         (["lab", "status", "--name", "none-such", "--dir", "/nonexistent"], 7, "error: there is no lab none-such"),
         (["lab", "up", "--nodes", "0"], 2, "error: Invalid value for '--nodes'"),
@@ -114,7 +116,7 @@ def test_a_users_mistake_is_two_lines_and_an_exit_code(
 def test_a_wrong_pool_file_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "pool.yaml"
     file.write_text("version: 1\npool: hpc\npartitons: [gpu]\nnodes:\n  - hosts: n1\n")
-    assert main.run(["--config", str(file), "status"]) == 2
+    assert main.run(["--config", str(file), "render"]) == 2
     assert f"{file}:" in capsys.readouterr().err
 
 
