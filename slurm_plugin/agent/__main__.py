@@ -2,39 +2,25 @@
 
 import argparse
 import asyncio
-import logging
 import sys
 from pathlib import Path
 
-from slurm_plugin import trust
+from slurm_plugin import logs, trust
 from slurm_plugin.agent.config import load_config
 from slurm_plugin.agent.daemon import serve
 from slurm_plugin.errors import VgpuError
-
-_PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-class _Facts(logging.Formatter):
-    """`time level event.name fact=value ...`"""
-
-    def format(self, record: logging.LogRecord) -> str:
-        facts = (f" {name}={value!r}" for name, value in list(vars(record).items()) if name not in _PLAIN)
-        first, *rest = super().format(record).split("\n", 1)
-        return "\n".join([first + "".join(facts), *rest])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="vgpu-agent", description="The pool's agent: root's daemon on a GPU node.")
     parser.add_argument("--config", type=Path, default=Path("/etc/vgpu/agent.yaml"), metavar="FILE")
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Facts("%(asctime)s %(levelname)s %(message)s"))
     try:
         path = parser.parse_args().config
         trust.check(path)
         config = load_config(path)
         for ours in (config.state_dir, config.socket.parent):
             trust.check(ours)
-        logging.basicConfig(level=config.log_level, handlers=[handler])
+        logs.to_stderr(config.log_level)
         asyncio.run(serve(config))
     except VgpuError as error:
         print(f"error: {error}", *([f"hint: {error.hint}"] if error.hint else []), sep="\n", file=sys.stderr)  # noqa: T201

@@ -41,11 +41,16 @@ async def ask_run(slurm: Slurm, job_id: int, *, tries: int = ASK_TRIES, pause_s:
         except SlurmError as error:
             log.error("run.unreadable", extra={"job_id": job_id, "error": str(error)})  # noqa: TRY400
             raise
-        if run is None or run.key.started_at <= 0 or run.state.startswith(_OVER):
+        if run is None or is_over(run):
             log.warning("run.over", extra={"job_id": job_id, "state": run.state if run else "unknown"})
             return None
         return run
     raise SlurmUnavailable(f"nobody was asked about job {job_id}")
+
+
+def is_over(run: JobRun) -> bool:
+    """Has this run ended, though its epilogs may not have?"""
+    return run.key.started_at <= 0 or run.state.startswith(_OVER)
 
 
 async def turn_away(slurm: Slurm, run: JobRun, why: str) -> None:

@@ -41,6 +41,10 @@ class Devices:
             return False
         return True
 
+    def is_roots(self, instance: Instance) -> bool:
+        """False while a device of this slice is still a user's, who could open it. Raises OSError."""
+        return all(path.lstat().st_uid == 0 for path in self.nodes(instance) if path.exists())
+
     def nodes(self, instance: Instance) -> tuple[Path, ...]:
         """Where a slice's two device nodes are."""
         return tuple(self._nodes / f"nvidia-cap{minor}" for minor in instance.caps if minor >= 0)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from weakref import WeakValueDictionary
 
 from slurm_plugin.agent.book import MAX_WITHOUT, Book
-from slurm_plugin.agent.cluster import ASK_PAUSE_S, ask_run, turn_away
+from slurm_plugin.agent.cluster import ASK_PAUSE_S, ask_run, is_over, turn_away
 from slurm_plugin.agent.ledger import Ledger
 from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
@@ -32,6 +32,7 @@ WAITING_MAX = 1024  # runs that wait for a slice; beyond it they are turned away
 
 
 START_ASK_S = 5.0  # longest that an agent asks at its start which of two contradicting grants is right
+EPILOG_ASK_S = 2.0  # longest that an epilog asks whether its job's run is over
 LATE_S = 10.0  # longest that a task waits for Slurm's word on its run; its client waits a little longer
 
 
@@ -158,14 +159,37 @@ class Runs:
                 return run is not None
             return await self._bind(run, want, wait=False) is Outcome.BOUND
 
-    async def epilog(self, job_id: int) -> None:
-        """Take back what the job has, and let the controller publish what follows from it, within the fence's bound."""
+    async def epilog(self, job_id: int, started_at: int = 0) -> None:
+        """Take back what the job has, and let the controller publish what follows from it, within the fence's bound.
+
+        `started_at`: of the run that ended; 0 when slurmd does not say. One that comes late takes nothing from a
+        newer run of the same id.
+        """
+        key = self._known(job_id)
+        if key is not None and key.started_at != started_at and await self._still_runs(key):
+            log.warning("epilog.kept", extra={"job_id": job_id, "started_at": key.started_at})
+            return
         self.gone(job_id)
         async with self._lock(job_id):
             if self.book.without.pop(job_id, None):
                 await self.ledger.unmark(job_id)
             if grant := self.book.grants.get(job_id):
                 await self._release(grant)
+
+    def _known(self, job_id: int) -> RunKey | None:
+        """The run of this job that has something here, or waits for it."""
+        waiting = (one.run.key for one in self.waiting if one.run.key.job_id == job_id)
+        grant = self.book.grants.get(job_id)
+        return next(waiting, grant.run if grant else self.book.without.get(job_id))
+
+    async def _still_runs(self, key: RunKey) -> bool:
+        """Slurm's word; silence is taken for yes, and reconciling finds out. Bound: EPILOG_ASK_S."""
+        try:
+            async with asyncio.timeout(EPILOG_ASK_S):
+                run = await self._slurm.run_of(key.job_id)
+        except (SlurmError, TimeoutError):
+            return True
+        return run is not None and run.key == key and not is_over(run)
 
     def gone(self, job_id: int) -> None:
         """Nobody waits for this job's slice any more."""
@@ -250,6 +274,8 @@ class Runs:
             return Outcome.NONE_LEFT
         if not overtakes and await self._take(run, want):
             return Outcome.BOUND
+        if len(self.waiting) >= WAITING_MAX:
+            log.warning("bind.too_many_wait", extra={"job_id": run.key.job_id, "most": WAITING_MAX})
         if not wait or self.ledger.fault or len(self.waiting) >= WAITING_MAX:
             return Outcome.NONE_LEFT
         waiting = Waiting(run=run, want=want, since=self.site.now(), outcome=asyncio.get_running_loop().create_future())

@@ -1,7 +1,7 @@
 """The hook sockets, one for everybody and one for root alone: one line in, a few lines out, from anybody on this node.
 
     prolog job=12          root only
-    epilog job=12          root only
+    epilog job=12 start=1700000000   root only; start where slurmd tells it
     task localid=0 ntasks=2
     bind localid=0
 
@@ -35,7 +35,7 @@ ROOTS_BACKLOG = 1024
 COMPLAINT_S = 60.0  # between two log lines on one user's calls
 COMPLAINTS_MAX = 1024  # users whose last line is remembered
 _REQUEST = re.compile(rb"([a-z]{1,10})((?: [a-z]{1,10}=\d{1,10}){0,4})\n")
-_KEYS = {"prolog": {"job"}, "epilog": {"job"}, "task": {"localid", "ntasks"}, "bind": {"localid"}}
+_KEYS = {"prolog": {"job"}, "epilog": {"job", "start"}, "task": {"localid", "ntasks"}, "bind": {"localid"}}
 
 
 class HookServer:
@@ -125,7 +125,10 @@ class HookServer:
         if verb in ("prolog", "epilog"):
             if peer.uid != 0 or values.get("job", 0) <= 0:
                 raise Refused(f"{verb} is for root, and for a job")
-            await (self._prolog(values["job"], reader) if verb == "prolog" else self._runs.epilog(values["job"]))
+            if verb == "prolog":
+                await self._prolog(values["job"], reader)
+            else:
+                await self._runs.epilog(values["job"], values.get("start", 0))
             return ["exit 0"]
         task = values.get("localid", -1)
         if verb == "task":

@@ -50,6 +50,7 @@ class ControllerSession:
         self._revision = 1
         self._told = 0  # the last revision this session's controller was sent
         self._outbox: deque[pool_pb2.FromAgent] = deque(maxlen=OUTBOX_MAX)
+        self._overflowed = False  # of this session, and logged
         self._something = asyncio.Event()
         self._verdicts: dict[int, asyncio.Event] = {}
         self._steps: asyncio.Queue[pool_pb2.ToAgent] = asyncio.Queue(STEPS_MAX)
@@ -108,6 +109,7 @@ class ControllerSession:
     async def _talk(self, stream: Stream) -> None:
         self._told = 0
         self._outbox.clear()
+        self._overflowed = False
         self._something.set()
         self.connected.set()
         self._complaint = ""
@@ -163,6 +165,9 @@ class ControllerSession:
         self._say(pool_pb2.FromAgent(result=result))
 
     def _say(self, message: pool_pb2.FromAgent) -> None:
+        if len(self._outbox) == OUTBOX_MAX and not self._overflowed:
+            log.warning("session.outbox_full", extra={"most": OUTBOX_MAX})
+            self._overflowed = True
         self._outbox.append(message)
         self._something.set()
 

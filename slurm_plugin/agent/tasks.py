@@ -160,7 +160,9 @@ class Tasks:
             if share is None:
                 count = await self._asked(step, grant)
                 share = self._least_used(grant, count)
-                if len(self._shares) < SHARES_MAX and self._watch(step):
+                if len(self._shares) >= SHARES_MAX:
+                    log.warning("step.too_many", extra={"job_id": step.job_id, "most": SHARES_MAX})
+                elif self._watch(step):
                     self._shares[step.key] = share
                     await self._save()
         return tuple(slice_ for slice_ in share if slice_ in grant.slices)

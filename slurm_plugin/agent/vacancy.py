@@ -107,12 +107,21 @@ class Vacancy:
     async def _left(self, slice_: str) -> tuple[int, ...] | None:
         """Who is there without a grant; None when that could not be seen."""
         try:
+            if not await self._threads.disk(self._closed_to_users, slice_):
+                return None
             computing = await self._threads.driver(self._gpus.processes, slice_)
             opened = (await self._scanned()).get(slice_, ())
         except (NvmlError, OSError) as error:
             log.warning("slice.unseen", extra={"slice": slice_, "error": str(error)})
             return None
         return tuple(sorted({*computing, *opened}))
+
+    def _closed_to_users(self, slice_: str) -> bool:
+        """Its devices may still be its last user's, if they could not be taken back."""
+        found = self._book.instance(slice_)
+        if found is None or self._devices.is_roots(found[1]):
+            return True
+        return self._devices.give(*found, 0)
 
     async def _scanned(self) -> dict[str, tuple[int, ...]]:
         """Who has what open, by a scan that begins after this call; one serves all who ask before it begins."""

@@ -269,10 +269,13 @@ static void write_request(enum verb verb, char *request, size_t size)
     long job = integer(getenv("SLURM_JOB_ID"), UINT_MAX);
     long rank = verb == BIND ? local_rank() : integer(getenv("SLURM_LOCALID"), TASKS_MAX);
     long tasks = tasks_on(getenv("SLURM_STEP_TASKS_PER_NODE"), integer(getenv("SLURM_NODEID"), TASKS_MAX));
+    long started = integer(getenv("SLURM_JOB_START_TIME"), UINT_MAX);
     int n = snprintf(request, size, "%s", VERB_NAMES[verb]);
     if (verb == PROLOG || verb == EPILOG) {
         if (job > 0)
             n += snprintf(request + n, size - (size_t)n, " job=%ld", job);
+        if (job > 0 && verb == EPILOG && started > 0) /* from 23.11 on */
+            n += snprintf(request + n, size - (size_t)n, " start=%ld", started);
     } else {
         if (rank >= 0)
             n += snprintf(request + n, size - (size_t)n, " localid=%ld", rank);
@@ -313,7 +316,7 @@ static int serve(enum verb verb, const struct site *site)
     int code = ask(verb, site, plain);
     if (verb == PROLOG && code < 0)
         prolog_alone(site, job);
-    if (verb == EPILOG)
+    if (verb == EPILOG && code < 0)
         forget_mark(site, job);
     if (code < 0)
         return plain ? 0 : 1;

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -93,6 +93,12 @@ class Bench:
             self.losses.close()
             self.slices.close()
             threads.close()
+
+    async def end(self, job_id: int) -> None:
+        """The job's run is over for Slurm, and its epilog comes."""
+        if run := self.slurm.runs.get(job_id):
+            self.slurm.runs[job_id] = replace(run, state="COMPLETING")
+        await self.runs.epilog(job_id)
 
     def held(self) -> dict[int, tuple[str, ...]]:
         return {job_id: grant.slices for job_id, grant in self.book.grants.items()}

@@ -62,7 +62,7 @@ class Life:
             "prolog 1": lambda: self.agent.runs.prolog(1),
             STEP: lambda: self.step(destroy=[("3g.40gb", 4)], create=[("1g.20gb", 4), ("1g.20gb", 6)]),
             "prolog 2": lambda: self.agent.runs.prolog(2),
-            "epilog 1": lambda: self.agent.runs.epilog(1),
+            "epilog 1": self.end,
             "prolog 3": lambda: self.agent.runs.prolog(3),  # cuts where there is room
         }
 
@@ -72,6 +72,11 @@ class Life:
         self.restored.set()
         raise LinkError("nobody is there")
         yield
+
+    async def end(self) -> None:
+        """Job 1 is over, and its epilog comes."""
+        self.slurm.runs[1] = run(1, state="COMPLETING")
+        await self.agent.runs.epilog(1)
 
     async def step(self, *, create: list[tuple[str, int]], destroy: list[tuple[str, int]] | None = None) -> None:
         """What a controller would ask for that sees what is there."""

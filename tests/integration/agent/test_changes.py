@@ -137,7 +137,7 @@ async def test_a_run_whose_slice_was_destroyed_is_told_and_keeps_it_from_everybo
         assert len(bench.slurm.requeued) == 1
         await start(bench, 3)
         assert bench.held()[3] == (BIG,)
-        await bench.runs.epilog(1)
+        await bench.end(1)
         await bench.until(lambda: not bench.book.unseen)
         await start(bench, 4)
         assert bench.held()[4] == (FIRST,)
@@ -253,7 +253,7 @@ async def test_a_gpu_that_keeps_refusing_is_quarantined_with_its_holder_named(
         await bench.slices.tend()
         assert not seen(bench).fault
         assert starts(bench) == [("1g.20gb", 0), ("1g.20gb", 2), ("1g.20gb", 4), ("1g.20gb", 6)]
-        await bench.runs.epilog(1)
+        await bench.end(1)
         await bench.until(lambda: not bench.book.unseen)
         await start(bench, 3)
         assert bench.held() == {3: (FIRST,)}

@@ -41,7 +41,7 @@ async def test_a_state_folder_that_fails_turns_everybody_away_at_once_until_it_w
         waiter = asyncio.create_task(bench.runs.prolog(2))
         await bench.until(lambda: len(bench.runs.waiting) == 1)
         spoil(bench)
-        await bench.runs.epilog(1)
+        await bench.end(1)
         await asyncio.wait_for(waiter, PATIENCE_S)
         await asyncio.wait_for(bench.runs.prolog(3), PATIENCE_S)
         assert (bench.held(), bench.slurm.requeued) == ({}, [2, 3])
@@ -63,7 +63,7 @@ async def test_a_file_that_can_not_be_deleted_is_told_and_tried_again(bench: Ben
     async with bench.running():
         bench.slurm.runs[1] = run(1)
         await bench.runs.prolog(1)
-        await bench.runs.epilog(1)
+        await bench.end(1)
         assert (bench.held(), file.exists(), bench.runs.ledger.fault) == ({}, True, "")
         assert bench.runs.ledger.alarms() == [f"job 1 is over, and its file {file} can't be deleted"]
         stuck = False
@@ -116,7 +116,7 @@ async def test_runs_without_slices_are_known_to_the_next_agent_and_forgotten_whe
         bench.slurm.runs |= {job_id: run(job_id, "") for job_id in (1, 2, 3)}
         for job_id in (1, 2, 3):
             await bench.runs.prolog(job_id)
-        await bench.runs.epilog(3)
+        await bench.end(3)
         assert sorted(path.name for path in marks.iterdir()) == ["1", "2"]
     del bench.slurm.runs[2]
     (marks / "odd").write_text("?")

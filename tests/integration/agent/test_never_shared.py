@@ -127,7 +127,7 @@ class Node(RuleBasedStateMachine):
     def epilog(self, job_id: int, dies_at: int) -> None:
         self.started.pop(job_id, None)
         self.fuse.left = dies_at
-        self.do(self.bench.runs.epilog(job_id))
+        self.do(self.bench.end(job_id))
         self.fuse.left = 0
 
     @rule(job_id=JOBS)

@@ -27,7 +27,7 @@ async def test_a_run_gets_an_idle_slice_and_gives_it_back(bench: Bench) -> None:
         await start(bench, 1, uid=1234)
         assert bench.held() == {1: (FIRST,)}
         assert bench.devices.now == {FIRST: 1234, SECOND: 0, BIG: 0}
-        await bench.runs.epilog(1)
+        await bench.end(1)
         assert bench.held() == {}
         assert bench.devices.now[FIRST] == 0
 
@@ -56,8 +56,44 @@ async def test_epilogs_that_come_twice_or_without_a_prolog_do_nothing(bench: Ben
     async with bench.running():
         await start(bench, 1)
         for job_id in (1, 1, 77):
-            await bench.runs.epilog(job_id)
+            await bench.end(job_id)
         assert bench.held() == {}
+
+
+@pytest.mark.parametrize(("started_at", "answers"), [(0, True), (100, True), (0, False)])
+async def test_a_late_epilog_of_an_older_run_takes_nothing_from_the_newer(
+    bench: Bench, started_at: int, answers: bool
+) -> None:
+    def silent() -> None:
+        raise SlurmUnavailable("no answer")
+
+    async with bench.running():
+        await start(bench, 1, started_at=200)
+        bench.slurm.answer = bench.slurm.answer if answers else silent
+        await bench.runs.epilog(1, started_at)
+        assert bench.held() == {1: (FIRST,)}
+
+
+async def test_an_epilog_of_this_very_run_asks_nobody(bench: Bench) -> None:
+    def silent() -> None:
+        raise SlurmUnavailable("no answer")
+
+    async with bench.running():
+        await start(bench, 1, started_at=200)
+        bench.slurm.answer = silent
+        await bench.runs.epilog(1, 200)
+        assert bench.held() == {}
+
+
+async def test_a_late_epilog_does_not_end_the_wait_of_a_newer_run(bench: Bench) -> None:
+    async with bench.running():
+        await start(bench, 1, "m20", 3)
+        waiter = asyncio.create_task(start(bench, 2, started_at=200))
+        await bench.until(lambda: len(bench.runs.waiting) == 1)
+        await bench.runs.epilog(2, 100)
+        await bench.end(1)
+        await asyncio.wait_for(waiter, PATIENCE_S)
+        assert bench.held() == {2: (FIRST,)}
 
 
 async def test_an_id_that_slurm_gave_out_again_first_loses_what_the_old_run_had(bench: Bench) -> None:
@@ -145,7 +181,7 @@ async def test_a_run_waits_for_a_slice_and_gets_it_when_another_ends(bench: Benc
         await start(bench, 1, "m20", 3)
         waiter = asyncio.create_task(start(bench, 2))
         await bench.until(lambda: len(bench.runs.waiting) == 1)
-        await bench.runs.epilog(1)
+        await bench.end(1)
         await asyncio.wait_for(waiter, PATIENCE_S)
         assert bench.held() == {2: (FIRST,)}
         assert not bench.runs.waiting
@@ -160,10 +196,10 @@ async def test_first_come_first_served_within_a_class(bench: Bench) -> None:
         await bench.until(lambda: len(bench.runs.waiting) == 2)
         other = asyncio.create_task(start(bench, 4, "m40"))
         await bench.until(lambda: len(bench.runs.waiting) == 3)
-        await bench.runs.epilog(1)
+        await bench.end(1)
         await asyncio.wait_for(other, PATIENCE_S)
         assert bench.held() == {4: (BIG,)}
-        await bench.runs.epilog(2)
+        await bench.end(2)
         await asyncio.wait_for(asyncio.gather(many, one), PATIENCE_S)
         assert bench.held() == {4: (BIG,), 3: (FIRST,)}
 
@@ -199,7 +235,7 @@ async def test_an_epilog_ends_the_wait_of_its_jobs_prolog(bench: Bench) -> None:
     async with bench.running():
         waiter = asyncio.create_task(start(bench, 1, "m20", 4))
         await bench.until(lambda: len(bench.runs.waiting) == 1)
-        await bench.runs.epilog(1)
+        await bench.end(1)
         await asyncio.wait_for(waiter, PATIENCE_S)
         assert (bench.held(), bench.slurm.requeued, bench.slurm.cancelled) == ({}, [], [])
 
@@ -278,9 +314,9 @@ async def test_a_release_waits_for_the_controller_only_where_it_asked(bench: Ben
     async with bench.running():
         await start(bench, 1)
         await start(bench, 2)
-        await bench.runs.epilog(2)
+        await bench.end(2)
         assert told == []
-        await bench.runs.epilog(1)
+        await bench.end(1)
         assert told == [(1, (FIRST,))]
 
 
@@ -322,7 +358,7 @@ async def test_a_slice_somebody_still_computes_on_is_given_to_nobody_until_he_le
     async with bench.running():
         await start(bench, 1)
         bench.gpus.there[FIRST] = (4242,)
-        await bench.runs.epilog(1)
+        await bench.end(1)
         await bench.until(lambda: bench.book.haunted.keys() == {FIRST})
         wire = gpu_to_wire(bench.book.gpus[0], bench.book.haunted)
         assert [one.uuid for one in wire.instances if one.foreign] == [FIRST]
@@ -351,7 +387,7 @@ async def test_a_silent_driver_is_not_taken_for_nobody(bench: Bench, monkeypatch
 
         monkeypatch.setattr(bench.gpus, "processes", silent)
         monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 600.0)
-        await bench.runs.epilog(1)
+        await bench.end(1)
         await start(bench, 2)
         assert bench.held() == {2: (SECOND,)}
         assert bench.book.unseen == {FIRST}
@@ -369,7 +405,7 @@ async def test_nothing_is_cut_for_a_run_while_a_freed_slice_is_looked_at(bench: 
             return real(slice_)
 
         bench.gpus.processes = slow  # type: ignore[method-assign]
-        await bench.runs.epilog(1)
+        await bench.end(1)
         waiter = asyncio.create_task(start(bench, 2))
         await bench.until(lambda: len(bench.runs.waiting) == 1 and bench.moves.rests and not bench.moves.is_set())
         looked.set()

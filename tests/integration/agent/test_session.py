@@ -136,7 +136,7 @@ async def test_steps_are_made_and_answered_in_order_and_refused_where_somebody_i
 async def test_an_epilog_returns_when_the_controller_has_published(site: Site) -> None:
     site.bench.book.terms = terms("A", offers={FIRST: Offer(gres_class="m20", ask=True)})
     await start(site, 1)
-    epilog = asyncio.create_task(site.bench.runs.epilog(1))
+    epilog = asyncio.create_task(site.bench.end(1))
     released = (await site.controller.hear("released")).released
     assert (released.job_id, list(released.slices)) == (1, [FIRST])
     assert not epilog.done()
@@ -151,12 +151,12 @@ async def test_an_epilog_waits_only_so_long_and_not_at_all_without_a_controller(
     await site.controller.hear("inventory")
     site.bench.book.terms = terms("A", offers={FIRST: Offer(gres_class="m20", ask=True)})
     await start(site, 1)
-    await asyncio.wait_for(site.bench.runs.epilog(1), PATIENCE_S)
+    await asyncio.wait_for(site.bench.end(1), PATIENCE_S)
     await site.controller.hear("released")
     monkeypatch.setattr(session_module, "VERDICT_S", 600.0)
     site.session.connected.clear()
     await start(site, 1)
-    await asyncio.wait_for(site.bench.runs.epilog(1), PATIENCE_S)
+    await asyncio.wait_for(site.bench.end(1), PATIENCE_S)
 
 
 async def test_a_step_under_way_is_finished_when_the_session_is_lost(site: Site) -> None:

@@ -6,7 +6,7 @@ import os
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +77,7 @@ class Node:
         assert lines[-1] == "exit 0", lines
         slices = [one for line in lines if "VGPU_SLICES" in line for one in line.rpartition("=")[2].split(",")]
         assert len(slices) == count
+        self.slurm.runs[self.job_id] = replace(self.slurm.runs[self.job_id], state="COMPLETING")
         assert await self.say(f"epilog job={self.job_id}") == ["exit 0"]
         del self.slurm.runs[self.job_id]
 

@@ -1,5 +1,6 @@
 """A slice that somebody has not left, seen by what he has open."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ import pytest
 
 from slurm_plugin.agent import vacancy as vacancy_module
 from slurm_plugin.agent.convert import gpu_to_wire
-from slurm_plugin.model import Step
+from slurm_plugin.model import Gpu, Instance, Step
 from tests.integration.agent.bench import Bench
 from tests.unit.agent.world import gpu, run, uuid
 
@@ -55,7 +56,7 @@ async def test_an_open_descriptor_of_the_last_job_keeps_a_slice_from_the_next_un
     async with bench.running():
         await start(bench, 1)
         with holding(caps / "nvidia-cap1") as process:
-            await bench.runs.epilog(1)
+            await bench.end(1)
             await bench.until(lambda: FIRST in bench.book.haunted)
             assert bench.book.haunted[FIRST] == f"pid {process.pid} (sh, root)"
             wire = gpu_to_wire(bench.book.gpus[0], bench.book.haunted)
@@ -76,7 +77,7 @@ async def test_a_descriptor_that_is_closed_is_noticed_too(
     async with bench.running():
         await start(bench, 1)
         with holding(caps / "nvidia-cap1") as process:
-            await bench.runs.epilog(1)
+            await bench.end(1)
             await bench.until(lambda: FIRST in bench.book.haunted)
             assert process.stdin is not None
             process.stdin.write(b"\n")
@@ -112,3 +113,26 @@ async def test_one_scan_serves_all_that_wait_for_one(bench: Bench, caps: Path, m
         await bench.until(lambda: not bench.book.unseen)
         assert sum(scans) >= 3
         assert len(scans) <= 2
+
+
+async def test_a_slice_whose_devices_are_still_its_last_users_is_not_idle(
+    bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 0.001)
+    tried: list[int] = []
+
+    def refuse(_gpu: Gpu, _instance: Instance, uid: int) -> bool:
+        tried.append(uid)
+        return False
+
+    async with bench.running():
+        bench.slurm.runs[1] = run(1, uid=1234)
+        await bench.runs.prolog(1)
+        device = bench.devices.nodes(bench.book.slices(bench.book.grants[1])[0][1])[0]
+        os.chown(device, 1234, 0)
+        monkeypatch.setattr(bench.devices, "give", refuse)
+        await bench.end(1)
+        await bench.until(lambda: len(tried) > 3)
+        assert bench.book.unseen == {FIRST}
+        os.chown(device, 0, 0)
+        await bench.until(lambda: not bench.book.unseen)

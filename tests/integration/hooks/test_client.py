@@ -96,6 +96,7 @@ def hook(tmp_path: Path, built: Path) -> Iterator[Hook]:
     [
         ("vgpu-prolog", (), {"SLURM_JOB_ID": "12"}, "prolog job=12\n"),
         ("vgpu-epilog", (), {"SLURM_JOB_ID": "12"}, "epilog job=12\n"),
+        ("vgpu-epilog", (), {"SLURM_JOB_ID": "12", "SLURM_JOB_START_TIME": "17"}, "epilog job=12 start=17\n"),
         ("vgpu-hook", ("prolog",), {"SLURM_JOB_ID": "12"}, "prolog job=12\n"),
         ("90-vgpu-prolog", (), {"SLURM_JOB_ID": "12"}, "prolog job=12\n"),
         ("90-vgpu-epilog", (), {"SLURM_JOB_ID": "12"}, "epilog job=12\n"),
