@@ -60,6 +60,11 @@ _REACH = {
         "jobs still start on what is published, but counts and layouts do not move",
         "systemctl restart vgpu-controller; journalctl -u vgpu-controller --since -10min",
     ),
+    "pool-file": Fault(
+        "{error}",
+        "the controller does not start with such a file, and `vgpu apply` refuses it",
+        "vgpu plan   # says whether all of it is right now",
+    ),
     "slurm-away": Fault("{error}", "nothing of Slurm's side could be checked", "systemctl status slurmctld"),
     "agent-away": Fault(
         "{node}: its agent is not connected to the controller",
@@ -337,12 +342,6 @@ _SETTINGS = {
         "without it `vgpu:20gb` is a count of 20,000,000,000 to Slurm, and no class is checked",
         "JobSubmitPlugins={values}",
     ),
-    "cli-filter-plugins": Fault(
-        "CliFilterPlugins lacks {lacks}",
-        "srun refuses `vgpu:20gb` inside a job, before 23.11 outside of one too. First cli_filter.lua must lie on "
-        "every host: where it does not, sbatch, srun and salloc fail",
-        "CliFilterPlugins={values}",
-    ),
     "accounting-storage-tres": Fault(
         "AccountingStorageTRES lacks {lacks}",
         "slices can be neither limited nor accounted",
@@ -390,6 +389,11 @@ _NODES = {
         "there is no partition {partition}",
         "pool.yaml names it as the pool's",
         "PartitionName={partition} Nodes={hosts} State=UP",
+    ),
+    "misspelt-partition": Fault(
+        "there is no partition {partition}; the nearest is {near}",
+        "pool.yaml names it as the pool's: jobs in {near} get no slice",
+        "partitions: [{near}]   # in pool.yaml, then vgpu apply",
     ),
     "exclusive": Fault(
         "partition {partition} has OverSubscribe=EXCLUSIVE",

@@ -34,13 +34,18 @@ OF_SLURM = ("slurm.conf as slurmctld has it", "partitions", "nodes", "gres.conf"
 
 def examine(where: Where) -> Report:
     """Look at all that this host can see. Raises ConfigError when it is not known where to look."""
-    pool, target = pool_of(where), target_of(where)
+    wrong: tuple[Finding, ...] = ()
+    try:
+        pool = pool_of(where)
+    except ConfigError as error:
+        pool, wrong = None, (found("pool-file", error=error),)
+    target = target_of(where)
     report = _look(pool, target)
     if any(FAULTS[finding.code].passing for finding in report.findings):
         time.sleep(SECOND_LOOK_S)
         second = _look(pool, target)
         report = Report(checked=second.checked, findings=lasting(report.findings, second.findings))
-    return report
+    return Report(checked=report.checked, findings=(*wrong, *report.findings))
 
 
 def _look(pool: PoolConfig | None, target: Target) -> Report:
@@ -92,11 +97,7 @@ def examine_slurm(pool: PoolConfig, view: PoolView | None = None) -> Report:
     except SlurmError as error:
         return Report(checked=(), findings=(found("slurm-away", error=error),))
     groups = _groups(pool)
-    gpus = {
-        node.name: len(node.gpus)
-        for node in (view.nodes if view else ())
-        if node.name in groups and node.gpus
-    }
+    gpus = {node.name: len(node.gpus) for node in (view.nodes if view else ()) if node.name in groups and node.gpus}
     accounting = "slurmdbd" in slurm.live.config.get("AccountingStorageType", "")
     findings = check(side_of(pool, gpus, accounting=accounting), slurm.live)
     if view is None:

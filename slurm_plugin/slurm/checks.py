@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from slurm_plugin.findings import Finding, found
+from slurm_plugin.nearest import nearest
 from slurm_plugin.ports import SlurmNode
 from slurm_plugin.slurm import file_checks, render
 from slurm_plugin.slurm.conf_files import values
@@ -48,14 +49,12 @@ def _version(_: SlurmSide, live: Live) -> Iterator[Finding]:
 def _lists(side: SlurmSide, live: Live) -> Iterator[Finding]:
     """Settings that are lists: what must be in them, and what must not."""
     wanted = render.settings(side)
-    for name in ("GresTypes", "PrologFlags", "JobSubmitPlugins", "CliFilterPlugins", "AccountingStorageTRES"):
+    for name in ("GresTypes", "PrologFlags", "JobSubmitPlugins", "AccountingStorageTRES"):
         has = values(live.config, name)
-        plain = {
-            value.removeprefix(f"{name}/").removeprefix("job_submit/").removeprefix("cli_filter/") for value in has
-        }
+        plain = {value.removeprefix(f"{name}/").removeprefix("job_submit/") for value in has}
         lacks = [value for value in wanted.get(name, "").split(",") if value and value not in plain]
         if lacks:
-            kept = [value for value in has if value not in ("none", "cli_filter/none", "job_submit/none")]
+            kept = [value for value in has if value not in ("none", "job_submit/none")]
             yield found(_kebab(name), lacks=", ".join(lacks), values=",".join([*kept, *lacks]))
     flags = values(live.config, "PrologFlags")
     for flag, code in (("Serial", "prolog-serial"), ("NoHold", "prolog-nohold")):
@@ -117,7 +116,11 @@ def _partitions(side: SlurmSide, live: Live) -> Iterator[Finding]:
     for name in side.partitions:
         partition = live.partitions.get(name)
         if partition is None:
-            yield found("no-partition", partition=name, hosts=side.hosts)
+            others = sorted(live.partitions.keys() - {side.wait_partition})
+            if near := nearest(name, others):
+                yield found("misspelt-partition", partition=name, near=near)
+            else:
+                yield found("no-partition", partition=name, hosts=side.hosts)
             continue
         if partition.get("OverSubscribe") == "EXCLUSIVE":
             yield found("exclusive", partition=name)

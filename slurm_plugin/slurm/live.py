@@ -67,11 +67,14 @@ def _hook_files(value: str) -> list[Path]:
 
 
 def _hook_text(value: str) -> str:
-    """The paths of all that a hook setting runs, where links lead, and the texts of what is a script."""
+    """The paths of all that a hook setting runs, and the texts of what is a script.
+
+    Not where links lead: our program goes by the name that it is called by, so a link of another name runs nothing.
+    """
     texts = []
     for path in _hook_files(value):
         file = _file(path)
-        texts += [str(path), str(path.resolve()), file.text if file else ""]
+        texts += [str(path), file.text if file and "\0" not in file.text else ""]
     return "\n".join(texts)
 
 

@@ -28,6 +28,7 @@ nodes:
 controller:
   listen: 0.0.0.0:{port}
   munge_socket: {socket}
+  catalogue: {socket}.none
 """
 
 
@@ -136,7 +137,7 @@ async def test_a_pool_file_that_is_wrong_is_warned_of_and_still_tells_where_the_
     site.config.write_text(site.config.read_text() + "polcy: {}\n")
     ended = await site.vgpu("status")
     assert ended.code == 0
-    assert ended.err.startswith(f"warning: {site.config}:9: unknown key 'polcy'")
+    assert ended.err.startswith(f"warning: {site.config}:10: unknown key 'polcy'")
     assert "pool hpc" in ended.out
 
 
@@ -168,4 +169,4 @@ async def test_doctor_reports_what_it_cannot_reach(site: Site) -> None:
     report = json.loads(ended.out)
     assert ended.code == 1
     assert report["kind"] == "doctor"
-    assert [finding["code"] for finding in report["findings"]] == ["slurm-away"]
+    assert [finding["code"] for finding in report["findings"]] == ["slurm-away", "no-catalogue"]

@@ -44,7 +44,7 @@ FILES = [
     (OLD, 0o644, {"catalogue-old"}),
     (None, 0o644, {"no-catalogue"}),
 ]
-PLANTED = SILENT.union(*(codes for _, _, codes in FILES))
+PLANTED = {"pool-file"} | SILENT.union(*(codes for _, _, codes in FILES))
 
 
 @pytest.mark.parametrize(("mode", "more"), [("manage", {"no-catalogue"}), ("observe", set())])
@@ -54,6 +54,14 @@ def test_what_does_not_answer_is_a_finding(mode: str, more: set[str], tmp_path: 
     report = examine.examine(Where(config=config, controller="", controller_uid=None, munge_socket=None))
     assert {finding.code for finding in report.findings} == SILENT | more
     assert all(finding.paste for finding in report.findings)
+
+
+def test_a_pool_file_that_is_wrong_is_a_finding_and_the_rest_is_looked_at(tmp_path: Path) -> None:
+    config = tmp_path / "pool.yaml"
+    config.write_text(POOL_YAML.format(folder=tmp_path, mode="manage") + "polcy: {}\n")
+    report = examine.examine(Where(config=config, controller="", controller_uid=None, munge_socket=None))
+    assert {finding.code for finding in report.findings} == {"pool-file", "munge", "controller-away"}
+    assert "did you mean 'policy'" in report.findings[0].what
 
 
 @pytest.mark.parametrize(("text", "mode", "codes"), FILES)

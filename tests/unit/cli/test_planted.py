@@ -238,7 +238,6 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "prolog-serial": config(PrologFlags="Alloc,Serial"),
     "prolog-nohold": config(PrologFlags="Alloc,NoHold"),
     "job-submit-plugins": config(JobSubmitPlugins="all_partitions"),
-    "cli-filter-plugins": config(CliFilterPlugins=""),
     "accounting-storage-tres": config(AccountingStorageTRES="cpu,mem"),
     "prolog-epilog-timeout": config(PrologEpilogTimeout="30"),
     "batch-start-timeout": config(BatchStartTimeout="10 sec"),
@@ -251,6 +250,9 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "def-mem": config(DefMemPerCPU=""),
     # partitions and nodes
     "no-partition": without_partition("gpu"),
+    "misspelt-partition": set_live(
+        partitions={"gpus": sites.PARTITIONS["gpu"], "vgpu-wait": sites.PARTITIONS["vgpu-wait"]}
+    ),
     "exclusive": partition("gpu", OverSubscribe="EXCLUSIVE"),
     "partition-nodes": partition("gpu", Nodes="m[1-3]"),
     "no-wait-partition": without_partition("vgpu-wait"),
@@ -267,7 +269,11 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "autodetect": gres_conf("AutoDetect=nvml"),
 }
 # A fault that can't be there without another one.
-BRINGS = {"total-k": {"partition-nodes"}, "no-partition": {"wait-partition-limits"}}
+BRINGS = {
+    "total-k": {"partition-nodes"},
+    "no-partition": {"wait-partition-limits"},
+    "misspelt-partition": {"wait-partition-limits"},
+}
 
 
 def test_where_nothing_is_planted_nothing_is_found() -> None:

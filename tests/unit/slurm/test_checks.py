@@ -37,7 +37,6 @@ def test_a_site_as_rendered_has_no_finding() -> None:
         ("GresTypes", "vgpu", "gres-types", "GresTypes=vgpu,vgpu_mem"),
         ("PrologFlags", "", "prolog-flags", "PrologFlags=Alloc"),
         ("JobSubmitPlugins", "all_partitions", "job-submit-plugins", "JobSubmitPlugins=all_partitions,lua"),
-        ("CliFilterPlugins", "cli_filter/none", "cli-filter-plugins", "CliFilterPlugins=lua"),
         (
             "AccountingStorageTRES",
             "cpu,gres/vgpu",
@@ -55,6 +54,10 @@ def test_a_site_as_rendered_has_no_finding() -> None:
 def test_a_setting(setting: str, value: str, code: str, paste: str) -> None:
     finding = only(with_config(**{setting: value}))
     assert (finding.code, finding.paste) == (code, paste)
+
+
+def test_cli_filter_is_optional() -> None:
+    assert check(SIDE, with_config(CliFilterPlugins="")) == ()
 
 
 def test_without_accounting_no_tres_is_asked_for() -> None:

@@ -24,8 +24,8 @@ async def test_hooks_are_read_through_globs_and_links(tmp_path: Path) -> None:
     folder = tmp_path / "prolog.d"
     folder.mkdir()
     program = tmp_path / "vgpu-prolog"
-    program.write_bytes(b"\x7fELF\xff")
-    (folder / "90-ours").symlink_to(program)
+    program.write_bytes(b"\x7fELF\xff\0vgpu-prolog\0")
+    (folder / "90-vgpu").symlink_to(program)  # its name tells it nothing: it does nothing
     script = tmp_path / "tp"
     script.write_text("#!/bin/sh\n/usr/libexec/vgpu/vgpu-taskprolog || exit 1\n")
     (tmp_path / "gres.conf").write_text("AutoDetect=nvml\n")
@@ -35,7 +35,9 @@ async def test_hooks_are_read_through_globs_and_links(tmp_path: Path) -> None:
     )
     live = await read_live(SlurmCommands(runner=Printed(config)))
     assert set(live.hooks) == {"Prolog", "TaskProlog"}
-    assert str(program) in live.hooks["Prolog"]
+    assert "vgpu-prolog" not in live.hooks["Prolog"]
+    (folder / "90-vgpu-prolog").symlink_to(program)
+    assert "90-vgpu-prolog" in (await read_live(SlurmCommands(runner=Printed(config)))).hooks["Prolog"]
     assert "vgpu-taskprolog || exit 1" in live.hooks["TaskProlog"]
     assert live.gres_conf == "AutoDetect=nvml\n"
     assert live.partitions["gpu"] == {"State": "UP"}
