@@ -329,7 +329,7 @@ class Runs:
 
     async def _take(self, run: JobRun, want: Want) -> bool:
         """Give a run its slices if all of them are idle now."""
-        slices = self.book.pick(run.key.job_id, want)
+        slices = await self._sound(run.key.job_id, want)
         if len(slices) < want.count:
             return False
         grant = Grant(run=run.key, gres_class=want.gres_class, count=want.count, slices=slices, made_at=self.site.now())
@@ -342,6 +342,23 @@ class Runs:
         self._slices.moved()
         log.info("bind.done", extra={"job_id": run.key.job_id, "class": want.gres_class, "slices": slices})
         return True
+
+    async def _sound(self, job_id: int, want: Want) -> tuple[str, ...]:
+        """Idle slices of GPUs that answer; fewer than wanted when there are not enough."""
+        slices = self.book.pick(job_id, want)
+        for _ in range(1 + len(self.book.gpus)):  # each time one GPU fewer is in question
+            if len(slices) < want.count:
+                return slices
+            self.book.promise(job_id, slices)
+            try:
+                sound = await self._slices.sound(slices)
+            finally:
+                self.book.unpromise(job_id)
+            again = self.book.pick(job_id, want)
+            if sound and again == slices:
+                return slices
+            slices = again
+        return ()
 
     async def _release(self, grant: Grant) -> None:
         """See Ledger.forget."""

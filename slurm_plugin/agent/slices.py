@@ -17,6 +17,8 @@ from slurm_plugin.ports import Gpus
 
 log = logging.getLogger(__name__)
 
+SOUND_S = 0.2  # longest that a run waits for a word of its GPUs before it gets slices of them
+
 
 async def _nobody_told(_grants: tuple[Grant, ...]) -> None:
     """An agent without runs has none that could lose a slice."""
@@ -104,6 +106,25 @@ class Slices:
     async def retry(self) -> None:
         """Somebody says that what kept a GPU in quarantine may be over."""
         await self._changes.retry()
+
+    async def sound(self, slices: Iterable[str]) -> bool:
+        """Do the GPUs of these slices still answer? One that does not is read anew at once.
+
+        A driver that is busy with something else for SOUND_S has not said no.
+        """
+        slices = tuple(slices)
+        one_a_gpu = {found[0].uuid: slice_ for slice_ in slices if (found := self._book.instance(slice_))}
+        try:
+            async with asyncio.timeout(SOUND_S):
+                for slice_ in one_a_gpu.values():
+                    await self._threads.driver(self._gpus.processes, slice_)
+        except TimeoutError:
+            log.info("gpu.busy", extra={"slices": slices})
+        except NvmlError as error:
+            log.warning("gpu.unsound", extra={"slices": slices, "error": str(error)})
+            await self.refresh()
+        now = [self._book.instance(slice_) for slice_ in slices]
+        return all(one is not None and not one[0].fault for one in now)
 
     def freed(self, slices: Iterable[str]) -> None:
         """Look whether everybody has left these slices before they are given out again. Does not wait for it."""

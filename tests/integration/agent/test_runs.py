@@ -393,6 +393,26 @@ async def test_a_silent_driver_is_not_taken_for_nobody(bench: Bench, monkeypatch
         assert bench.book.unseen == {FIRST}
 
 
+async def test_no_run_gets_a_slice_of_a_gpu_that_was_lost_since_it_was_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.gpus = FakeGpus(gpu("A", ("1g.20gb", 0)), gpu("B", ("1g.20gb", 0), index=1))
+    bench.terms = terms("A", "B")
+    real = bench.gpus.processes
+
+    def lost(slice_: str) -> tuple[int, ...]:
+        if "-A-" in slice_:
+            raise NvmlError("GPU is lost")
+        return real(slice_)
+
+    async with bench.running():
+        bench.gpus.now["A"] = replace(bench.gpus.now["A"], fault="fell off the bus")
+        monkeypatch.setattr(bench.gpus, "processes", lost)
+        await start(bench, 1)
+        assert bench.held() == {1: (uuid("B", "1g.20gb", 0),)}
+        assert [bool(one.fault) for one in bench.book.gpus] == [True, False]
+
+
 async def test_nothing_is_cut_for_a_run_while_a_freed_slice_is_looked_at(bench: Bench) -> None:
     bench.gpus.now["A"] = gpu("A", ("1g.20gb", 0))
     async with bench.running():
