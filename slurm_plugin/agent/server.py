@@ -32,6 +32,7 @@ CALLS_PER_USER = 512  # at a time; a node starts a task a core at once
 CALLS = 4096  # of all users but root, whose prologs and epilogs nobody keeps out
 BACKLOG = 64  # of everybody's socket, and as many are accepted in a row: root's calls wait for no more than these
 ROOTS_BACKLOG = 1024
+ROOTS = ".root"  # behind the name of everybody's socket
 COMPLAINT_S = 60.0  # between two log lines on one user's calls
 COMPLAINTS_MAX = 1024  # users whose last line is remembered
 _REQUEST = re.compile(rb"([a-z]{1,10})((?: [a-z]{1,10}=\d{1,10}){0,4})\n")
@@ -52,11 +53,11 @@ class HookServer:
         if not path.parent.exists():
             path.parent.mkdir(parents=True)
             path.parent.chmod(0o755)  # whatever the umask: users' tasks come through
-        await self._listen(path.with_name(f"{path.name}.root"), 0o600, ROOTS_BACKLOG)
+        await self._listen(path.with_name(f"{path.name}{ROOTS}"), 0o600, ROOTS_BACKLOG)
         await self._listen(path, 0o666, BACKLOG)  # everybody's tasks call; who may what is decided by who they are
 
     async def _listen(self, path: Path, mode: int, backlog: int) -> None:
-        fresh = path.with_name(f".{path.name}.new")
+        fresh = path.with_name(f".{path.name.removesuffix(ROOTS)}.new")  # short: a socket's path has 107 bytes
         fresh.unlink(missing_ok=True)
         before = os.umask(0o177)  # nobody comes in between
         try:

@@ -189,7 +189,7 @@ def main(base: Path) -> None:
             tell(place, folder, fork(lambda: die(folder, nth)), reboot=True)  # noqa: B023
     for call in CALLS:
         for crash in ("before", "inside", "after"):
-            folder = prepared(base / f"{call}-{crash}")
+            folder = prepared(base / f"{CALLS.index(call)}-{crash}")  # short: a socket's path has 107 bytes
             arm = (call, crash)
             tell(f"{call}: {crash}", folder, fork(lambda: asyncio.run(Life(folder, lambda _: None).live(arm=arm))))  # noqa: B023
 

@@ -1,5 +1,7 @@
 import asyncio
 import os
+import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -281,3 +283,53 @@ async def test_ranks_bind_one_slice_each_and_go_round(site: Site, step: Step) ->
         for request in (b"bind localid=0\n", b"bind localid=1\n", b"bind localid=2\n", b"bind\n")
     ]
     assert got == [[f"out {slice_}", "exit 0"] for slice_ in (FIRST, SECOND, FIRST, FIRST)]
+
+
+FLOOD = """
+import os, select, socket, sys
+os.setgid(65534), os.setuid(65534)
+kept, told = [], 0
+while True:
+    one = socket.socket(socket.AF_UNIX)
+    one.setblocking(False)
+    try:
+        one.connect(sys.argv[1])
+        one.send(b"task localid=0\\n")
+    except OSError:
+        one.close()
+        select.select([], [], [], 0.001)
+        continue
+    kept = [*kept, one][-600:]
+    told += 1
+    if told <= 100:
+        print(flush=True)
+"""
+
+
+async def test_a_flood_of_a_users_calls_delays_no_job_start(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        if folder != Path("/tmp"):
+            folder.chmod(0o755)
+    argv = (sys.executable, "-c", FLOOD, str(site.path))
+    floods = [await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE) for _ in range(2)]
+    try:
+        for flood in floods:
+            assert flood.stdout is not None
+            for _ in range(100):
+                await asyncio.wait_for(flood.stdout.readline(), PATIENCE_S)
+        roots = Site(site.bench, site.tasks, site.path.with_name("agent.sock.root"))
+        took_s = []
+        for job_id in range(1, 21):
+            began = time.monotonic()
+            await roots.start(job_id, "")
+            took_s.append(time.monotonic() - began)
+    finally:
+        for flood in floods:
+            flood.kill()
+            await flood.wait()
+    print(f"starts under flood: median {sorted(took_s)[10] * 1000:.0f} ms, longest {max(took_s) * 1000:.0f} ms")
+    assert sorted(took_s)[10] < 1.0
+    assert len([one for one in caplog.records if one.message.startswith("hook.")]) <= 1
+    assert roots.path.stat().st_mode & 0o777 == 0o600
