@@ -33,6 +33,8 @@ class Books:
         self.jobs: tuple[QueuedJob, ...] = ()
         self.nodes: dict[str, SlurmNode] = {}
         self.totals: dict[str, int] = {}  # of our GRES, as last seen
+        self.weights: dict[str, int] = {}  # of the memory's GRES, as last seen
+        self._had: dict[str, tuple[int, frozenset[str]]] = {}  # start of its slurmd, and every GRES seen since
 
     def read_all_next(self) -> None:
         self._due = 0.0
@@ -140,4 +142,14 @@ class Books:
             for name, node in read.items()
             if (total := counts.total_of(self.names, node.gres, self.totals.get(name, 0)))
         }
+        self.weights |= {name: n for name, node in read.items() if (n := counts.weight_of(self.names, node.gres))}
+        for name, node in read.items():
+            started_at, had = self._had.get(name, (node.slurmd_started_at, frozenset()))
+            since = had if started_at == node.slurmd_started_at else frozenset()  # another slurm.conf, maybe
+            self._had[name] = (node.slurmd_started_at, since | {item.name for item in node.gres})
         return set(read)
+
+    def gone(self, name: str) -> frozenset[str]:
+        """Every GRES that Slurm had on this node since its slurmd started, and has no more: a Gres set by hand."""
+        node = self.nodes.get(name)
+        return self._had[name][1] - {item.name for item in node.gres} if node else frozenset()

@@ -30,11 +30,13 @@ def publish(
     idle: Mapping[str, int],
     unbound: Mapping[str, int],
     seen: int = 0,
+    weight: int = 0,
 ) -> Published | None:
     """What this node's Gres must be; None when it has none of our GRES, which only slurm.conf can give it.
 
     `idle`: idle slices offered, by class. `unbound`: slices that running jobs still have to take, by class. `seen`: the
-    node's total as it was last seen.
+    node's total as it was last seen, and `weight` that of the memory's GRES, which comes back when somebody has left it
+    out of a Gres that was set by hand.
     """
     gres = tuple(gres)
     total = total_of(names, gres, seen)
@@ -54,7 +56,10 @@ def publish(
     # What is left is pad: its own use and everything untyped is in it, since the room was what was left over.
     counts[names.pad] = total - sum(counts.values())
     ours = [GresItem(name=names.name, type=t, count=n) for t, n in counts.items() if n]
-    return Published(items=_replaced(names, gres, ours), total=total, cut=cut)
+    items = _replaced(names, gres, ours)
+    if weight and all(item.name != names.memory for item in items):
+        items = (*items, GresItem(name=names.memory, count=weight))
+    return Published(items=items, total=total, cut=cut)
 
 
 def total_of(names: GresNames, gres: Iterable[GresItem], seen: int = 0) -> int:
@@ -65,6 +70,11 @@ def total_of(names: GresNames, gres: Iterable[GresItem], seen: int = 0) -> int:
     """
     ours = [item for item in gres if item.name == names.name]
     return sum(item.count for item in ours) or (seen or names.total if ours else 0)
+
+
+def weight_of(names: GresNames, gres: Iterable[GresItem]) -> int:
+    """What Slurm counts of the memory's GRES; 0 when it has none."""
+    return sum(item.count for item in gres if item.name == names.memory)
 
 
 def is_base(names: GresNames, gres: Iterable[GresItem]) -> bool:

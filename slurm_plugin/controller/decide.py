@@ -134,6 +134,10 @@ def _slurm_problems(state: State, node: NodeState) -> list[str]:
         problems.append(f"it has no Gres={names.name}:{names.total} in slurm.conf")
     elif total != names.total:
         problems.append(f"its {names.name} total is {total} and pool.yaml says {names.total}")
+    weight = node.weight or counts.weight_of(names, node.slurm.gres)
+    lost = node.gone - {names.name, names.memory} | (set() if weight else {names.memory})
+    if lost and total:
+        problems.append(f"Slurm has no {', '.join(sorted(lost))} on it (any more): scontrol reconfigure")
     return problems
 
 
@@ -224,7 +228,9 @@ def _gres(
             if offered and (piece.uuid not in view.holder or piece.uuid in soon):
                 idle[offered] = idle.get(offered, 0) + 1
     unbound = _with_unseen(node.unbound, slurm, view, over)
-    wanted = counts.publish(state.config.gres, slurm.gres, slurm.gres_used, idle, unbound, node.state.total)
+    wanted = counts.publish(
+        state.config.gres, slurm.gres, slurm.gres_used, idle, unbound, node.state.total, node.state.weight
+    )
     if wanted is None:
         return None
     if wanted.cut:

@@ -74,13 +74,19 @@ class Desk:
         jobs: tuple[QueuedJob, ...] | None = None,
         part: Part | None = None,
     ) -> State:
-        slurm, totals = self.books.nodes, self.books.totals
+        books = self.books
         known = self.decided_for is not None and config.groups == self.decided_for.groups
         return State(
             config=config,
             serving=self.shop.serving,
             nodes={
-                name: replace(view, slurm=slurm.get(name), total=totals.get(name, 0))
+                name: replace(
+                    view,
+                    slurm=books.nodes.get(name),
+                    total=books.totals.get(name, 0),
+                    weight=books.weights.get(name, 0),
+                    gone=books.gone(name),
+                )
                 for name, view in views.nodes.items()
             },
             jobs=self.books.jobs if jobs is None else jobs,

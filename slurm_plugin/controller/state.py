@@ -67,6 +67,8 @@ class NodeState:
     slurm: SlurmNode | None = None  # None: Slurm does not know the node, or was not asked yet
     fault: str = ""  # why its agent can bind nothing now
     total: int = 0  # of our GRES there when it was last seen; 0: never
+    weight: int = 0  # the same of the memory's GRES
+    gone: frozenset[str] = frozenset()  # every GRES that somebody has left out of this node's Gres, by hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

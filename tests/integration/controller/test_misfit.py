@@ -1,4 +1,4 @@
-"""A pool.yaml that is wrong about what is there."""
+"""What admins get wrong: a pool.yaml about what is there, and a Gres set by hand."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.errors import ConfigError
-from tests.integration.controller.site import until
+from slurm_plugin.ports import GresItem
+from tests.integration.controller.site import DictSlurm, until
 from tests.integration.controller.test_controller import controller
 from tests.integration.link.munged import munged
 from tests.unit.controller import pools
@@ -43,3 +44,22 @@ async def test_file_that_is_wrong_about_slurm_or_the_gpus_is_planned_with_its_mi
         with pytest.raises(ConfigError, match="not DOWN"):
             await link.apply()
         assert site.engine.desk.config == before
+
+
+async def test_gres_that_somebody_left_out_comes_back_when_it_is_ours_and_is_told_when_not(
+    socket: Path, tmp_path: Path
+) -> None:
+    gpu = GresItem(name="gpu", type="h100", count=4)
+    slurm = DictSlurm({"n1": pools.slurm_node("n1"), "n2": pools.slurm_node("n2")})
+    slurm.node_list["n1"] = replace(slurm.node_list["n1"], gres=(gpu, *slurm.node_list["n1"].gres))
+    async with controller(socket, tmp_path, slurm=slurm) as site, site.agent("n1", pools.SEVEN):
+        await until(lambda: site.gres("n1").get("1g.10gb") == 7)
+        slurm.node_list["n1"] = replace(slurm.node_list["n1"], gres=(pools.vgpu("pad", 0), pools.vgpu("1g.10gb", 0)))
+        await until(lambda: GresItem(name="vgpu_mem", count=32) in slurm.node_list["n1"].gres)
+        assert site.gres("n1") == {"1g.10gb": 7, "pad": 993}
+        async with await site.link() as link:
+            await until(lambda: site.engine.desk.decision and site.engine.desk.decision.problems.get("n1"))
+            (n1, _) = (await link.status()).nodes
+        assert [line for line in n1.problems if "gpu" in line] == [
+            "Slurm has no gpu on it (any more): scontrol reconfigure"
+        ]

@@ -50,6 +50,13 @@ def test_type_of_a_class_that_is_no_more_is_kept_while_it_is_used() -> None:
     assert "vgpu:gone:2" in published({"m20": 1}, (vgpu("gone", 2),))
 
 
+def test_weight_that_somebody_left_out_comes_back() -> None:
+    by_hand = (vgpu("pad", 0), vgpu("m20", 0))
+    result = publish(NAMES, by_hand, (), {"m20": 1}, {}, 1000, 32)
+    assert result is not None
+    assert text(result.items) == "vgpu:m20:1,vgpu:pad:999,vgpu_mem:32"
+
+
 def test_exclusive_job_that_was_granted_everything_leaves_no_room() -> None:
     used = (vgpu("m20", 3), vgpu("pad", 997))
     result = publish(NAMES, BASE, used, {"m20": 2, "q4": 1}, {})
