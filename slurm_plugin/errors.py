@@ -13,7 +13,8 @@
     │   └── Untrusted      the other side's credential is wrong
     └── LabError           the lab could not be started or stopped            exit 7
 
-Each has a first line for a person, a stable `code`, `transient` (may the caller try again?), and a `hint` (what to do next).
+Each has a first line for a person, a stable `code`, `transient` (may the caller try again?), and a `hint` (what to do
+next).
 """
 
 

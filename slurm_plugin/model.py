@@ -21,7 +21,7 @@ class GpuProfile:
     memory_mib: int
     starts: tuple[int, ...]  # every possible placement, in memory slices
     size: int  # memory slices
-    engines: tuple[int, ...] = ()  # copy, decoder, encoder, JPEG, OFA; () when not asked, and no media limit is applied then
+    engines: tuple[int, ...] = ()  # copy, decoder, encoder, JPEG, OFA; (): not asked, and no media limit is applied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Instance:
     ci: int = -1  # -1: no compute instance (half made)
     uuid: str = ""  # MIG-...; empty while there is no compute instance
     caps: tuple[int, int] = (-1, -1)  # minors of nvidia-cap for the GPU instance and the compute instance
-    foreign: bool = False  # not of the pool's shape (several compute instances, or not ours): never touched, never offered
+    foreign: bool = False  # not of the pool's shape, or not ours: never touched, never offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
