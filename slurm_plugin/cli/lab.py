@@ -224,11 +224,18 @@ def fault(
         str, typer.Argument(metavar="CALL", help="NVML's C name, such as nvmlDeviceCreateGpuInstanceWithPlacement.")
     ],
     code: Annotated[
-        int, typer.Option(envvar="VGPU_LAB_FAULT_CODE", min=0, help="The NVML error to answer; 0: none, only slow.")
+        int,
+        typer.Option(
+            envvar="VGPU_LAB_FAULT_CODE", min=0, max=999, help="The NVML error to answer; 0: none, only slow."
+        ),
     ] = 0,
-    times: Annotated[int, typer.Option(envvar="VGPU_LAB_FAULT_TIMES", min=1, help="How many calls.")] = 1,
+    times: Annotated[
+        int, typer.Option(envvar="VGPU_LAB_FAULT_TIMES", min=1, max=1_000_000, help="How many calls.")
+    ] = 1,
     gpu: Annotated[int, typer.Option(envvar="VGPU_LAB_FAULT_GPU", min=-1, help="On which GPU; -1: any.")] = -1,
-    delay_ms: Annotated[int, typer.Option(envvar="VGPU_LAB_FAULT_DELAY_MS", min=0, help="How slow each call is.")] = 0,
+    delay_ms: Annotated[
+        int, typer.Option(envvar="VGPU_LAB_FAULT_DELAY_MS", min=0, max=600_000, help="How slow each call is.")
+    ] = 0,
     name: Name = "hpc",
     base: Base = DEFAULT_BASE,
     dry_run: DryRun = False,

@@ -13,7 +13,7 @@ from typer.exceptions import Abort, TyperException
 from slurm_plugin.cli import lab, pool, setup
 from slurm_plugin.cli.options import where
 from slurm_plugin.cli.output import say, say_error
-from slurm_plugin.errors import VgpuError
+from slurm_plugin.errors import ConfigError, VgpuError
 
 INTERRUPTED = 130
 NOBODY_READS = 141
@@ -46,6 +46,11 @@ def run(argv: list[str]) -> int:
         # What is still buffered can't be written either; without this the interpreter says so at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        say(f"error: {error.strerror or error}{place}")
+        say("hint: run it as the user whose that is" if isinstance(error, PermissionError) else "hint: vgpu --help")
+        return ConfigError.exit_code
     return result if isinstance(result, int) else 0
 
 

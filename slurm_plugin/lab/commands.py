@@ -4,6 +4,7 @@ All raise LabError. `base` is the folder that holds labs; a lab lies in <base>/<
 """
 
 import os
+import pwd
 import shlex
 import shutil
 import sys
@@ -20,7 +21,7 @@ from slurm_plugin.lab.command import run_command
 from slurm_plugin.lab.daemons import daemons_of, simulated_gpus
 from slurm_plugin.lab.keeper import KeeperStatus
 from slurm_plugin.lab.pool_files import cgroup_of
-from slurm_plugin.lab.site import FILE_NAME, Lab, LabSpec, from_text
+from slurm_plugin.lab.site import FILE_NAME, Lab, LabSpec, check_name, from_text
 
 DEFAULT_BASE = Path("/run/vgpu-lab")
 CANCEL_LIMIT_S = 2.0  # how long `down` lets jobs end by themselves
@@ -70,9 +71,10 @@ def down(name: str, base: Path = DEFAULT_BASE) -> None:
 
     Bounds: CANCEL_LIMIT_S for its jobs, SUPERVISOR_GRACE_S for its daemons, then SIGKILL.
     """
-    folder = base.absolute() / name
+    folder = _folder(name, base)
     if not folder.is_dir():
         return
+    _check_owner(folder, name)
     with suppress(LabError):
         _cancel_jobs(load(name, base))
     _end_processes(folder)
@@ -85,8 +87,8 @@ def down(name: str, base: Path = DEFAULT_BASE) -> None:
 
 def load(name: str, base: Path = DEFAULT_BASE) -> Lab:
     try:
-        return from_text((base.absolute() / name / FILE_NAME).read_text())
-    except FileNotFoundError:
+        return from_text((_folder(name, base) / FILE_NAME).read_text())
+    except (FileNotFoundError, NotADirectoryError):
         others = ", ".join(lab.name for lab in list_labs(base)) or "none"
         raise LabError(f"there is no lab {name} in {base} (labs there: {others})", hint="vgpu lab up") from None
 
@@ -101,7 +103,7 @@ def list_labs(base: Path = DEFAULT_BASE) -> tuple[Lab, ...]:
 
 
 def status(name: str, base: Path = DEFAULT_BASE) -> LabStatus:
-    lab = load(name, base)
+    lab = _owned(name, base)
     try:
         pid, daemons = control.status(lab)
     except LabError as error:
@@ -132,18 +134,18 @@ def environment_text(variables: dict[str, str]) -> str:
 
 def kill(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
     """SIGKILL; the supervisor starts it again."""
-    lab = load(name, base)
+    lab = _owned(name, base)
     control.ask(lab, "kill", daemon=_daemon(lab, daemon))
 
 
 def stop(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
     """End it, and it stays down until `start`."""
-    lab = load(name, base)
+    lab = _owned(name, base)
     control.ask(lab, "stop", daemon=_daemon(lab, daemon))
 
 
 def start(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
-    lab = load(name, base)
+    lab = _owned(name, base)
     control.ask(lab, "start", daemon=_daemon(lab, daemon))
 
 
@@ -160,22 +162,30 @@ class Fault:
 
 
 def fault(name: str, node: str, fault: Fault, base: Path = DEFAULT_BASE) -> None:
-    lab = load(name, base)
+    lab = _owned(name, base)
+    if not (fault.code or fault.delay_ms or fault.crash):
+        raise LabError(
+            "such a fault does nothing", hint="--code 999 (unknown error), 15 (GPU is lost), 19 (in use), or --delay-ms"
+        )
+    _check_gpu(lab, fault.gpu)
     simgpu.inject(_state(lab, node), **asdict(fault))
 
 
 def stick(name: str, node: str, slice_uuid: str, base: Path = DEFAULT_BASE) -> None:
     """Let a slice refuse to be destroyed, with nothing to be seen that holds it."""
-    simgpu.stick(_state(load(name, base), node), slice_uuid)
+    simgpu.stick(_state(_owned(name, base), node), slice_uuid)
 
 
 def lose(name: str, node: str, gpu: int, base: Path = DEFAULT_BASE) -> None:
     """Let a GPU fall off the bus."""
-    simgpu.lose(_state(load(name, base), node), gpu)
+    lab = _owned(name, base)
+    state = _state(lab, node)
+    _check_gpu(lab, gpu)
+    simgpu.lose(state, gpu)
 
 
 def clear_faults(name: str, node: str, base: Path = DEFAULT_BASE) -> None:
-    simgpu.clear(_state(load(name, base), node))
+    simgpu.clear(_state(_owned(name, base), node))
 
 
 def reboot(name: str, node: str, base: Path = DEFAULT_BASE) -> None:
@@ -184,7 +194,7 @@ def reboot(name: str, node: str, base: Path = DEFAULT_BASE) -> None:
     The node is set DOWN meanwhile, which Slurm itself would do only after SlurmdTimeout: jobs there end as NODE_FAIL
     or are requeued. slurmd starts as after a boot (`-b`).
     """
-    lab = load(name, base)
+    lab = _owned(name, base)
     daemons = [f"slurmd:{_node(lab, node)}", *([f"agent:{node}"] if lab.spec.pool else [])]
     for daemon in daemons:
         control.ask(lab, "halt", daemon=daemon)
@@ -195,6 +205,31 @@ def reboot(name: str, node: str, base: Path = DEFAULT_BASE) -> None:
     run_command(down, launch.slurm_environment(lab))
     for daemon in reversed(daemons):
         control.ask(lab, "start", daemon=daemon, extra=["-b"] if daemon.startswith("slurmd:") else [])
+
+
+def _folder(name: str, base: Path) -> Path:
+    """Where a lab of this name lies: never outside of `base`, whatever somebody calls it."""
+    check_name(name)
+    return base.absolute() / name
+
+
+def _owned(name: str, base: Path) -> Lab:
+    """The lab, if it is this user's to ask or to break. Raises LabError."""
+    lab = load(name, base)
+    _check_owner(lab.folder, name)
+    return lab
+
+
+def _check_owner(folder: Path, name: str) -> None:
+    owner = folder.stat().st_uid
+    if os.geteuid() not in (0, owner):
+        who = next((user.pw_name for user in pwd.getpwall() if user.pw_uid == owner), f"uid {owner}")
+        raise LabError(f"{who} runs lab {name}", hint=f"ask as that user, such as with sudo -u {who}")
+
+
+def _check_gpu(lab: Lab, index: int) -> None:
+    if index >= lab.spec.gpus:
+        raise LabError(f"a node of lab {lab.name} has no GPU {index}", hint=f"they are 0 to {lab.spec.gpus - 1}")
 
 
 def _state(lab: Lab, node: str) -> Path:

@@ -138,12 +138,15 @@ class Lab:
         return self.folder / "hooks" / node
 
 
+def check_name(name: str) -> None:
+    """Raises LabError for a name that no lab has: it is a folder's, too."""
+    if not _NAME.fullmatch(name):
+        raise LabError(f"'{name[:40]}' is no name for a lab", hint="up to 20 of a-z, 0-9 and -, starting with a letter")
+
+
 def check_spec(spec: LabSpec, folder: Path) -> None:
     """Raises LabError when this lab cannot exist: a bad name or size, or a folder whose socket paths get too long."""
-    if not _NAME.fullmatch(spec.name):
-        raise LabError(
-            f"'{spec.name[:40]}' is no name for a lab", hint="up to 20 of a-z, 0-9 and -, starting with a letter"
-        )
+    check_name(spec.name)
     for what, count, most in (("nodes", spec.nodes, MAX_NODES), ("gpus", spec.gpus, MAX_GPUS)):
         if not 1 <= count <= most:
             raise LabError(f"a lab can have 1 to {most} {what}, not {count}")

@@ -1,5 +1,6 @@
 """Breaking a lab's simulated hardware needs no daemon: its files are enough."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,43 @@ def test_a_gpu_is_lost_and_found_again(made: Lab, tmp_path: Path) -> None:
 def test_a_fault_is_one_of_the_librarys_calls(made: Lab, tmp_path: Path) -> None:
     commands.fault("hpc", "n1", Fault(call="nvmlDeviceGetCount_v2", code=15, times=2), tmp_path)
     with pytest.raises(LabError, match="no call 'nvmlNonsense'"):
-        commands.fault("hpc", "n1", Fault(call="nvmlNonsense"), tmp_path)
+        commands.fault("hpc", "n1", Fault(call="nvmlNonsense", code=999), tmp_path)
+    with pytest.raises(LabError, match="does nothing") as told:
+        commands.fault("hpc", "n1", Fault(call="nvmlDeviceGetCount_v2"), tmp_path)
+    assert "--code" in told.value.hint
+
+
+def test_a_gpu_that_the_lab_does_not_have_is_told(made: Lab, tmp_path: Path) -> None:
+    last = made.spec.gpus - 1
+    for gpu in (last + 1, 17, 63):
+        with pytest.raises(LabError, match=f"has no GPU {gpu}") as told:
+            commands.lose("hpc", "n1", gpu, tmp_path)
+        assert told.value.hint == f"they are 0 to {last}"
+        with pytest.raises(LabError, match=f"has no GPU {gpu}"):
+            commands.fault("hpc", "n1", Fault(call="nvmlDeviceGetCount_v2", code=15, gpu=gpu), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["..", "", ".", "a/b", "/etc", "x\n"])
+def test_a_name_leads_nowhere_else(name: str, tmp_path: Path) -> None:
+    base = tmp_path / "labs"
+    base.mkdir()
+    for act in (commands.down, commands.load, commands.status):
+        with pytest.raises(LabError, match="is no name for a lab"):
+            act(name, base)
+    assert base.is_dir()
+
+
+def test_a_lab_of_somebody_else_is_told_whose_it_is(made: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: made.folder.stat().st_uid + 1)
+    for act in (
+        lambda: commands.status("hpc", tmp_path),
+        lambda: commands.kill("hpc", "slurmctld", tmp_path),
+        lambda: commands.down("hpc", tmp_path),
+        lambda: commands.lose("hpc", "n1", 0, tmp_path),
+    ):
+        with pytest.raises(LabError, match=r"runs lab hpc$"):
+            act()
+    assert made.folder.is_dir()
 
 
 def test_a_node_or_a_lab_that_is_not_there_is_told_with_those_that_are(made: Lab, tmp_path: Path) -> None:

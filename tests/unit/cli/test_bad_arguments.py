@@ -1,0 +1,61 @@
+"""Whatever is typed behind a command ends in an exit code and a line to read, never in a traceback."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from slurm_plugin.cli import main
+
+BAD = ("", " ", "-1", "17", "99999999999999999999", "..", "a/b", "/", "\n", "\x1b[31m", "é", "n1:", ":0", "%s", "{}")
+CODES = range(1, 8)
+
+
+def commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Every command that does something, with its path."""
+    children = getattr(command, "commands", {})
+    if not children:
+        yield path, command
+    for name, child in children.items():
+        yield from commands(child, (*path, name))
+
+
+EVERY = dict(commands(get_command(main.app)))
+ASKS_NOTHING = {("lab", "list"), ("lab", "down"), ("lab", "up")}  # may well succeed: lab up starts one, with right ones
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("VGPU_POOL_CONFIG", str(tmp_path / "none.yaml"))
+    monkeypatch.setenv("VGPU_LAB_DIR", str(tmp_path))
+    for name in ("VGPU_CONTROLLER", "VGPU_LAB", "VGPU_JSON", "VGPU_DRY_RUN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("path", sorted(EVERY.keys() - ASKS_NOTHING), ids=" ".join)
+def test_bad_arguments(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    wants = [one for one in EVERY[path].params if one.param_type_name == "argument" and one.required]  # type: ignore[attr-defined]
+    for bad in BAD:
+        for argv in ([*path, *[bad] * len(wants)], [*path, *[bad] * (len(wants) + 1)], [*path, f"--{bad}"]):
+            assert main.run(argv) in CODES, argv
+            err = capsys.readouterr().err
+            assert err.startswith(("error: ", "warning: ")), argv
+            assert "hint: " in err or err.count("\n") == 1, argv
+
+
+@pytest.mark.parametrize("name", [bad for bad in BAD if bad != "n1:"])
+def test_labs_of_any_name_are_not_taken_down(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["lab", "down", f"--name={name}"]) == 7
+    assert "is no name for a lab" in capsys.readouterr().err
+    assert tmp_path.is_dir()
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_options_of_vgpu(bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--config", "--controller", "--controller-uid", "--munge-socket"):
+        assert main.run([f"{option}={bad}", "status"]) in CODES, option
+        assert "error: " in capsys.readouterr().err
+    folder = tmp_path / "folder.yaml"
+    folder.mkdir(exist_ok=True)
+    assert main.run(["--config", str(folder), "plan"]) == 2
