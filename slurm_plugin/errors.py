@@ -11,7 +11,8 @@
     │   └── SlurmUnavailable   slurmctld did not answer                       transient, outcome unknown
     ├── LinkError          agent and controller can't talk                    exit 6, transient
     │   └── Untrusted      the other side's credential is wrong
-    └── LabError           the lab could not be started or stopped            exit 7
+    ├── LabError           the lab could not be started or stopped            exit 7
+    └── NotDone            what was begun goes on, longer than was waited     exit 8, transient
 
 Each has a first line for a person, a stable `code`, `transient` (may the caller try again?), and a `hint` (what to do
 next).
@@ -82,3 +83,9 @@ class Untrusted(LinkError):
 class LabError(VgpuError):
     code = "lab"
     exit_code = 7
+
+
+class NotDone(VgpuError):
+    code = "not_done"
+    exit_code = 8
+    transient = True

@@ -1,7 +1,8 @@
 """The `vgpu` command: its commands, and the one place where an error becomes two lines and an exit code.
 
 0 done, 1 `doctor` or a check found something, 2 usage or an admin's file, 3 what was asked can't be given, 4 NVML,
-5 Slurm, 6 the controller did not answer or was not believed, 7 the lab, 130 interrupted, 141 nobody reads the output.
+5 Slurm, 6 the controller did not answer or was not believed, 7 the lab, 8 `apply --wait` ran out, 130 interrupted,
+141 nobody reads the output.
 """
 
 import os

@@ -9,7 +9,7 @@ import typer
 
 from slurm_plugin.cli.options import DryRun, Json, Where
 from slurm_plugin.cli.output import emit, emit_document, say
-from slurm_plugin.errors import ConfigError, LinkError, RequestError
+from slurm_plugin.errors import ConfigError, NotDone, RequestError
 
 if TYPE_CHECKING:
     from slurm_plugin.cli.view import NodeView, PlanView, PoolView
@@ -62,13 +62,14 @@ def show_node(
     json: Json = False,
 ) -> None:
     """One node: Slurm's counts, every GPU, every slice, every grant."""
-    from slurm_plugin.cli.text import node_lines
+    from slurm_plugin.cli.text import node_lines, pool_problem_lines
 
-    node = _node(_pool(context.obj), name)
+    pool = _pool(context.obj)
+    node = _node(pool, name)
     if json:
         emit_document("node", node)
     else:
-        emit(node_lines(node, user_name))
+        emit([*node_lines(node, user_name), *pool_problem_lines(pool)])
 
 
 @show.command("gpu")
@@ -123,6 +124,7 @@ def apply(
 ) -> None:
     """Make the controller re-read pool.yaml and drive the GPUs to it. Slices of running jobs are never touched."""
     from slurm_plugin.cli.client import fetch_plan, fetch_pool, request_apply
+    from slurm_plugin.cli.screen import safe
     from slurm_plugin.cli.target import target_of
 
     if dry_run:
@@ -139,8 +141,13 @@ def apply(
         time.sleep(APPLY_POLL_S)
         done = fetch_plan(target, "")
     _show_plan(done, json=json)
-    if wait and (late := sum(gpu.action == "change" for gpu in done.gpus)):
-        raise LinkError(f"{late} GPUs are not done after {wait:g} s", hint="the controller goes on; see `vgpu status`")
+    if wait and (late := [gpu for gpu in done.gpus if gpu.action == "change"]):
+        told = [line for node in fetch_pool(target).nodes for line in node.problems]
+        for gpu in late:
+            for line in (line for line in told if gpu.gpu in line):
+                say(f"{gpu.node}:{gpu.index}: {safe(line)}")
+        which = "1 GPU is" if len(late) == 1 else f"{len(late)} GPUs are"
+        raise NotDone(f"{which} not done after {wait:g} s", hint="the controller goes on; see `vgpu status`")
 
 
 def doctor(context: typer.Context, json: Json = False) -> None:

@@ -120,6 +120,11 @@ def _problem_lines(pool: PoolView) -> list[str]:
     return ["", *(f"problem: {safe(text)}" for text in problems)] if problems else []
 
 
+def pool_problem_lines(pool: PoolView) -> list[str]:
+    """What is wrong with the pool, and so with what is told of any node."""
+    return [f"problem of the pool: {safe(text)}" for text in pool.problems]
+
+
 def node_lines(node: NodeView, names: Names) -> list[str]:
     """One node: what Slurm counts, every GPU, every slice, every grant."""
     lines = [
@@ -230,4 +235,7 @@ def _changes(gpu: GpuPlanView) -> str:
     def listed(sign: str, shapes: Sequence[ShapeView]) -> list[str]:
         return [f"{sign}{shape.profile}@{shape.start}" for shape in shapes]
 
-    return " ".join([*listed("", gpu.keep), *listed("-", gpu.destroy), *listed("+", gpu.create)]) or "(empty)"
+    shapes = [*listed("", gpu.keep), *listed("-", gpu.destroy), *listed("+", gpu.create)]
+    if gpu.action == "leave":
+        return " ".join([*shapes, "(unchanged)"])
+    return " ".join(shapes) or "(empty)"

@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 2.0  # how often all nodes are read
 POLL_SHARE = 10  # ... but it takes at most one part in so many of our time
+SILENT_S = 5.0  # without an answer, and what is known of Slurm is told as old
 REPAIRS = 3  # times that what was written is read back
 WRITES_AT_ONCE = 4  # commands that write, side by side
 
@@ -28,6 +29,7 @@ class Books:
         self._slurm = slurm
         self.names = names
         self._due = 0.0  # monotonic
+        self._answered = time.monotonic()
         self._writing = asyncio.Lock()  # two that write one node's counts do so one after the other
         self.query_s = 0.0  # how long the last reading of the queue took
         self.jobs: tuple[QueuedJob, ...] = ()
@@ -35,6 +37,12 @@ class Books:
         self.totals: dict[str, int] = {}  # of our GRES, as last seen
         self.weights: dict[str, int] = {}  # of the memory's GRES, as last seen
         self._had: dict[str, tuple[int, frozenset[str]]] = {}  # start of its slurmd, and every GRES seen since
+
+    @property
+    def silent_s(self) -> float:
+        """For how long Slurm has not answered; 0 while that is no longer than usual."""
+        silent_s = time.monotonic() - self._answered
+        return silent_s if silent_s > SILENT_S + 2 * POLL_SHARE * self.query_s else 0.0
 
     def read_all_next(self) -> None:
         self._due = 0.0
@@ -47,7 +55,8 @@ class Books:
         """
         began = time.monotonic()
         self.jobs = await self._slurm.vgpu_jobs(partitions)
-        self.query_s = time.monotonic() - began  # one that failed was long because nobody was there, not by its answer
+        self._answered = time.monotonic()
+        self.query_s = self._answered - began  # one that failed was long because nobody was there, not by its answer
         pool = set(pool)
         if time.monotonic() >= self._due or self.nodes.keys() != pool:
             return await self._read_all(pool)

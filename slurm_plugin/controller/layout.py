@@ -120,7 +120,8 @@ def _plan_gpu(node: NodeState, gpu: Gpu, share: int | None, busy: Mapping[str, o
             built.problems.append(f"GPU {gpu.index} ({gpu.name}): {error}")
     if change is None:
         action, why = Action.LEAVE, why or "no layout is given for this node"
-        built.plans.append(GpuPlan(node=node.name, gpu=gpu.uuid, index=gpu.index, action=action, why=why))
+        keep = tuple(sorted(((i.profile, i.start) for i in gpu.instances), key=lambda placed: placed[1]))
+        built.plans.append(GpuPlan(node=node.name, gpu=gpu.uuid, index=gpu.index, action=action, why=why, keep=keep))
         return
     gone = {*change.destroy, *change.leaving}
     built.away.update(i.uuid for i in gpu.instances if i.uuid and (i.profile, i.start) in gone)

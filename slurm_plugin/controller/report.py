@@ -28,7 +28,7 @@ def status(desk: Desk, life: Life) -> pb.PoolStatus:
         pool=desk.config.pool,
         nodes=[_node(desk, node) for node in desk.roster],
         pending=[_pending(job, name) for job in waiting[:MAX_PENDING]],
-        problems=[*desk.problems.values(), *desk.shop.problems],
+        problems=[*_problems(desk).values(), *desk.shop.problems],
         controller_version=version("vgpu-pool"),
         started_at=life.started_at,
         passes=life.passes,
@@ -36,6 +36,14 @@ def status(desk: Desk, life: Life) -> pb.PoolStatus:
         mode=desk.config.mode,
         catalogue_sha256=hashlib.sha256(text.encode()).hexdigest() if (text := desk.shop.text) else "",
     )
+
+
+def _problems(desk: Desk) -> dict[str, str]:
+    silent_s, said = desk.books.silent_s, desk.problems.get("slurm", "")
+    if not silent_s:
+        return desk.problems
+    old = f"Slurm does not answer since {silent_s:.0f} s, and what is told of its nodes and jobs is as old"
+    return {**desk.problems, "slurm": f"{old}: {said}" if said else old}
 
 
 def _node(desk: Desk, name: str) -> pb.NodeStatus:

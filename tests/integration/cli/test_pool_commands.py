@@ -42,9 +42,12 @@ class Controller:
 
     steps: int = 0
     asked: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     async def status(self, *_call: object) -> pb.PoolStatus:
-        return status()
+        told = status()
+        told.nodes[0].problems.extend(self.problems)
+        return told
 
     async def plan(self, *call: object) -> pb.PlanReply:
         text = str(getattr(call[-1], "pool_yaml", call[-1]))
@@ -151,9 +154,14 @@ async def test_apply_waits_until_everything_is_done(site: Site) -> None:
 
 async def test_apply_that_does_not_end_in_time_says_so(site: Site) -> None:
     site.controller.steps = 1_000_000
+    site.controller.problems.append("GPU GPU-1: change failed: it is in use")
     ended = await site.vgpu("apply", "--wait", "0.1")
-    assert ended.code == 6
-    assert ended.err.startswith("error: 1 GPUs are not done after 0.1 s\n")
+    assert ended.code == 8
+    assert ended.err.splitlines() == [
+        "n1:0: GPU GPU-1: change failed: it is in use",
+        "error: 1 GPU is not done after 0.1 s",
+        "hint: the controller goes on; see `vgpu status`",
+    ]
 
 
 async def test_without_munge_nothing_is_asked(site: Site) -> None:

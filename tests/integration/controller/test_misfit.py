@@ -1,11 +1,13 @@
 """What admins get wrong: a pool.yaml about what is there, and a Gres set by hand."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from slurm_plugin.controller import books
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.ports import GresItem
 from tests.integration.controller.site import DictSlurm, until
@@ -63,3 +65,21 @@ async def test_gres_that_somebody_left_out_comes_back_when_it_is_ours_and_is_tol
         assert [line for line in n1.problems if "gpu" in line] == [
             "Slurm has no gpu on it (any more): scontrol reconfigure"
         ]
+
+
+async def hang() -> None:
+    """No error and no answer."""
+    await asyncio.Event().wait()
+
+
+async def test_slurm_that_does_not_answer_is_told_with_how_long(
+    socket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(books, "SILENT_S", 0.2)
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN), await site.link() as link:
+        await until(lambda: site.gres("n1").get("1g.10gb") == 7)
+        assert not any("does not answer" in line for line in (await link.status()).problems)
+        site.slurm.reading = hang
+        await until(lambda: site.engine.desk.books.silent_s)
+        (line,) = [line for line in (await link.status()).problems if "Slurm" in line]
+        assert line.startswith("Slurm does not answer since ")

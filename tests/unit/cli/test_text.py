@@ -138,7 +138,7 @@ def test_a_plan_lists_every_gpu_with_its_reason() -> None:
         "NODE  GPU  ACTION  LAYOUT                 WHY",
         "n1    0    keep    3g.40gb@0              as wanted",
         "n1    1    change  -1g.10gb@0 +2g.20gb@0  layout",
-        "n2    0    leave   (empty)                not in pool.yaml",
+        "n2    0    leave   (unchanged)            not in pool.yaml",
         "",
         "3 GPUs: 1 change, 1 keep, 1 leave",
         "problem: n3 has no agent",
