@@ -215,9 +215,9 @@ _JOBS = {
 
 _GPUS = {
     "gpu-fault": Fault(
-        "{node} GPU {index}: {fault}",
+        "{node} GPU {index}: {fault}{jobs}",
         "the GPU is left out of the pool until this is gone",
-        "ssh {host} nvidia-smi -q -i {index}",
+        "{todo}",
     ),
     "mig-off": Fault(
         "{node} GPU {index}: MIG mode is {mig}",

@@ -171,7 +171,7 @@ def _slurm_state(node: NodeView) -> Iterator[Finding]:
     if "DRAIN" in node.slurm_state or "INVAL" in node.slurm_state:
         counted = "count changed" in reason or "count reported lower" in reason or "gres/" in reason
         yield found("drained-by-count" if counted else "drained", **facts)
-    elif any(word in node.slurm_state for word in ("DOWN", "FAIL", "NOT_RESPONDING", "*")):
+    elif any(word in node.slurm_state for word in ("DOWN", "FAIL", "NOT_RESPONDING", "UNKNOWN", "*")):
         yield found("down", **facts)
 
 
@@ -253,10 +253,29 @@ def _gpu_also(node: NodeView, takes: Takes) -> Iterator[Finding]:
         yield found("gpu-also", node=node.name, gpus=offered, free=free, host=shlex.quote(node.name))
 
 
+def _out_of_fault(fault: str, host: str, index: int) -> str:
+    """What to do about a GPU that is out of use: end what holds it, else reset it, else restart its node."""
+    if re.search(r"GPU is lost|fallen off", fault):
+        return f"scontrol update nodename={host} state=drain reason='GPU {index} is lost'; scontrol reboot ASAP {host}"
+    if service := re.search(r"[\w@.-]+\.service", fault):
+        return f"ssh {host} systemctl stop {shlex.quote(service[0])} && vgpu apply"
+    if pid := re.search(r"held by pid (\d+)", fault):
+        return f"ssh {host} kill {pid[1]} && vgpu apply"
+    if "quarantined" in fault:
+        return (
+            f"ssh {host} 'fuser -v /dev/nvidia{index}'   # stop what is there, such as DCGM, and vgpu apply;"
+            f" else, without jobs there: ssh {host} nvidia-smi --gpu-reset -i {index}, or reboot the node"
+        )
+    return f"ssh {host} nvidia-smi -q -i {index}"
+
+
 def _gpu(node: NodeView, gpu: GpuView) -> Iterator[Finding]:
     facts = {"node": node.name, "index": gpu.index, "host": shlex.quote(node.name)}
     if gpu.fault:
-        yield found("gpu-fault", fault=gpu.fault, **facts)
+        jobs = sorted({job for piece in gpu.slices for job in piece.jobs})
+        named = f" (job {', '.join(map(str, jobs))} has slices there)" if jobs else ""
+        todo = _out_of_fault(gpu.fault, shlex.quote(node.name), gpu.index)
+        yield found("gpu-fault", fault=gpu.fault, jobs=named, todo=todo, **facts)
     if gpu.mig in ("disabled", "pending"):
         yield found("mig-off", mig=gpu.mig, **facts)
     if gpu.mig == "enabled" and not gpu.slices and not gpu.fault:

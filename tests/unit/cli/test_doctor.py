@@ -76,6 +76,13 @@ def test_jobs_counted_untyped_after_a_restart_of_slurmctld_are_no_fault() -> Non
     assert found(pool) == {}
 
 
+@pytest.mark.parametrize("state", ["DOWN", "DOWN*+DRAIN", "IDLE*", "UNKNOWN", "IDLE+NOT_RESPONDING", "FAILING"])
+def test_a_node_on_which_nothing_starts_is_found_once(state: str) -> None:
+    pool = status()
+    node(pool).slurm_state = state
+    assert set(found(pool)) == {"drained" if "DRAIN" in state else "down"}
+
+
 def test_a_prolog_that_waits_its_time_is_no_fault() -> None:
     pool = status()
     node(pool).inventory.waiting.append(pool_pb2.Waiting(job_id=9, gres_class="m20", count=1, since=NOW - 9))
@@ -127,3 +134,21 @@ def test_a_report_has_the_line_to_paste_on_a_line_of_its_own() -> None:
         "1 finding",
     ]
     assert report_lines(Report(checked=("controller",), findings=()))[-1] == "nothing is wrong"
+
+
+@pytest.mark.parametrize(
+    ("fault", "todo"),
+    [
+        ("quarantined: held by pid 812 (nv-hostengine, nvidia-dcgm.service)", "systemctl stop nvidia-dcgm.service"),
+        ("quarantined: held by pid 812 (python)", "kill 812 && vgpu apply"),
+        ("quarantined: 1g.10gb at 0: in use", "nvidia-smi --gpu-reset -i 0"),
+        ("reading it: GPU is lost (NVML 15)", "scontrol update nodename=n1 state=drain reason='GPU 0 is lost'"),
+        ("Xid 63", "nvidia-smi -q -i 0"),
+    ],
+)
+def test_a_gpu_out_of_use_is_told_with_its_jobs_and_what_to_do(fault: str, todo: str) -> None:
+    pool = status()
+    pool.nodes[0].inventory.gpus[0].fault = fault
+    (finding,) = [one for one in pool_findings(pool_view(pool), GresNames(), 2000.0) if one.code == "gpu-fault"]
+    assert finding.what.endswith(f"{fault} (job 12 has slices there)")
+    assert todo in finding.paste
