@@ -11,6 +11,7 @@ import yaml
 from slurm_plugin.errors import ConfigError
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+MOST_S = 60  # of the 100 s that the prolog's program gives to it all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ def parse_config(settings: Any, *, where: str = "agent.yaml") -> AgentConfig:
 
 def _value(kind: Any, value: Any, where: str) -> Any:
     kind = Path if kind == Path | None else kind
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 3600:
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_S:
         return float(value)
     if kind is int and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -72,5 +73,5 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return Path(value)
     if kind is str and isinstance(value, str) and value.isprintable():
         return value
-    expected = {float: "seconds, 0 to 3600", int: "a whole number", Path: "an absolute path", str: "text"}[kind]
+    expected = {float: f"seconds, 0 to {MOST_S}", int: "a whole number", Path: "an absolute path", str: "text"}[kind]
     raise ConfigError(f"{where}: expected {expected}, not {value!r}")

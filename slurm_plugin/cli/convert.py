@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from slurm_plugin.cli.view import (
     ISOLATION,
@@ -84,7 +85,10 @@ def _node(node: pool_pb2.NodeStatus) -> NodeView:
         agent_connected=node.agent_connected,
         agent_version=inventory.agent_version,
         unconfined=inventory.unconfined,
-        gpus=tuple(_gpu(gpu, offers, holders) for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.index)),
+        gpus=tuple(
+            _seen(_gpu(gpu, offers, holders), connected=node.agent_connected)
+            for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.index)
+        ),
         grants=tuple(_grant(grant) for grant in sorted(inventory.grants, key=lambda grant: grant.job_id)),
         waiting=tuple(
             WaitingView(job_id=w.job_id, gres_class=w.gres_class, count=w.count, since=w.since)
@@ -121,6 +125,15 @@ def _gpu(gpu: pool_pb2.Gpu, offers: Mapping[str, str], holders: Mapping[str, lis
         fault=gpu.fault,
         slices=slices,
     )
+
+
+def _seen(gpu: GpuView, *, connected: bool) -> GpuView:
+    """As its agent last told it. Who has a slice since, nobody can tell: a new controller knows of no grant before."""
+    idle = (SliceState.IDLE, SliceState.WITHHELD)
+    if connected or not any(piece.state in idle for piece in gpu.slices):
+        return gpu
+    slices = (replace(p, state=SliceState.UNKNOWN) if p.state in idle else p for p in gpu.slices)
+    return replace(gpu, slices=tuple(slices))
 
 
 def _slice(i: pool_pb2.Instance, offers: Mapping[str, str], holders: Mapping[str, list[int]]) -> SliceView:

@@ -203,7 +203,8 @@ def _counts(node: NodeView, names: GresNames) -> Iterator[Finding]:
     if "" in published and not classes:
         yield found("unpublished", node=node.name)
         return
-    idle: Counter[str] = Counter(p.offered_as for gpu in node.gpus for p in gpu.slices if p.state is SliceState.IDLE)
+    there = (SliceState.IDLE, SliceState.UNKNOWN)
+    idle: Counter[str] = Counter(p.offered_as for gpu in node.gpus for p in gpu.slices if p.state in there)
     # Jobs that are ending hold slices that Slurm counts as free already; jobs that start have yet to take theirs.
     ending = sum(len(grant.slices) for grant in node.grants) - sum(n for name, n in used.items() if name != names.pad)
     for name in sorted(classes | set(idle) | {name for name in used if name not in ("", names.pad)}):

@@ -10,11 +10,14 @@ MARKS = {
     SliceState.BUSY: "#",
     SliceState.IDLE: "-",
     SliceState.WITHHELD: "~",
-    SliceState.HELD: "?",
+    SliceState.HELD: "h",
+    SliceState.UNKNOWN: "?",
     SliceState.FOREIGN: "x",
     SliceState.HALF_MADE: "!",
 }
-LEGEND = "# busy   - idle   ~ withheld   ? held   x foreign   ! half made   . free    one sign a memory slice"
+LEGEND = (
+    "# busy   - idle   ~ withheld   ? unknown   h held   x foreign   ! half made   . free    one sign a memory slice"
+)
 
 
 def safe(text: str, most: int = CELL_MAX) -> str:

@@ -13,6 +13,7 @@ class SliceState(StrEnum):
     BUSY = "busy"
     HELD = "held"  # no job has it, but somebody has not left it: withheld until he goes
     FOREIGN = "foreign"  # not of the pool's shape: never touched, never offered
+    UNKNOWN = "unknown"  # its agent is away: whether a job has it is not known
     HALF_MADE = "half-made"  # a GPU instance with no compute instance
 
 

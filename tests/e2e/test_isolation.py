@@ -188,7 +188,7 @@ def test_a_slice_that_a_process_of_its_last_job_still_has_open_is_held_back_unti
         assert slice_ not in others
     finally:
         os.kill(pid, signal.SIGKILL)
-    live.until(lambda: " held " not in live.vgpu("status").out.replace("? held", ""), "it is idle again")
+    live.until(lambda: " held " not in live.vgpu("status").out.replace("h held", ""), "it is idle again")
     assert start(live, "bob")[1] == slice_
 
 

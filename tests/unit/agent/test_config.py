@@ -27,6 +27,7 @@ def test_the_example_says_what_the_defaults_are() -> None:
         ({"controller": "ctl:1", "slurm_bin": 3}, "slurm_bin: expected an absolute path"),
         ({"controller": "ctl:1", "wait_s": -1}, "wait_s: expected seconds"),
         ({"controller": "ctl:1", "wait_s": True}, "wait_s: expected seconds"),
+        ({"controller": "ctl:1", "wait_s": 61}, "wait_s: expected seconds, 0 to 60"),
         ({"controller": "ctl:1", "controller_uid": "root"}, "controller_uid: expected a whole number"),
         ({"controller": "ctl:1", "node": "n1\nx"}, "node: expected text"),
         ({"controller": "ctl:1", "cgroup": "../up"}, "cgroup: expected the name of a folder"),

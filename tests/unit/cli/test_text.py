@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from slurm_plugin.cli.convert import plan_view, pool_view
 from slurm_plugin.cli.screen import CELL_MAX, age, picture, safe, table
-from slurm_plugin.cli.text import gpu_lines, job_lines, node_lines, plan_lines, status_lines
+from slurm_plugin.cli.text import gpu_lines, job_lines, node_lines, plan_lines, slice_note, status_lines
 from slurm_plugin.cli.view import job_view
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 from tests.unit.cli.pools import instance, status
@@ -48,7 +48,7 @@ def test_status_groups_equal_slices_and_names_faults_and_absent_agents() -> None
     gpu.fault = "fell off the bus"
     gpu.instances.extend([instance("1g.10gb", 6, 1, 13, uuid="MIG-d")])
     text = "\n".join(status_lines(pool_view(pool), names, now=560))
-    assert "agent away; FAULT: fell off the bus; 3g.40gb job 12; 1g.10gb as m10; 2x 1g.10gb withheld" in text
+    assert "agent away; FAULT: fell off the bus; 3g.40gb job 12; 3x 1g.10gb unknown" in text
     assert text.endswith("problem: n1: stuck in its prolog: job 9")
 
 
@@ -176,3 +176,12 @@ def test_ages() -> None:
         "23h59m",
         "4d03h",
     ]
+
+
+def test_slices_of_a_node_whose_agent_is_away_are_unknown_and_not_free() -> None:
+    pool = status()
+    pool.nodes[0].agent_connected = False
+    del pool.nodes[0].inventory.grants[:]  # a controller that has just started knows of none
+    (gpu,) = pool_view(pool).nodes[0].gpus
+    assert picture(gpu) == "[????][?][?].."
+    assert {slice_note(piece) for piece in gpu.slices} == {"3g.40gb unknown", "1g.10gb unknown"}
