@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 2.0  # how often all nodes are read
 POLL_SHARE = 10  # ... but it takes at most one part in so many of our time
+POLL_MOST_S = 10.0  # ... and is never waited for longer
 SILENT_S = 5.0  # without an answer, and what is known of Slurm is told as old
 REPAIRS = 3  # times that what was written is read back
 WRITES_AT_ONCE = 4  # commands that write, side by side
@@ -140,7 +141,7 @@ class Books:
             raise
         self.nodes = {}
         self._take(node for node in found if node.name in pool)
-        self._due = began + max(POLL_S, POLL_SHARE * (time.monotonic() - began))
+        self._due = began + min(POLL_MOST_S, max(POLL_S, POLL_SHARE * (time.monotonic() - began)))
         return set(self.nodes)
 
     def _take(self, found: Iterable[SlurmNode]) -> set[str]:

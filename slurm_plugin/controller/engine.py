@@ -37,6 +37,8 @@ DEBOUNCE_S = 0.02  # events that come together are looked at together
 POLL_S = 0.5  # how often Slurm's jobs are read when nothing is heard
 POLL_SHARE = 10  # ... but that takes at most one part in so many of slurmctld's time
 EVENT_SHARE = 2  # and readings for events, one part in so many
+# ... and never waited for longer: a reading that waited for a slurmctld on its way up says nothing of its load.
+POLL_MOST_S, EVENT_MOST_S = 10.0, 2.0
 RETRY_S = 1.0  # after a pass that failed
 FAILURES_MAX = 60  # passes that fail for a reason that is not Slurm's, one after the other, before we give up
 
@@ -197,9 +199,9 @@ class Engine:
 
     async def _until_due(self) -> None:
         query_s = self.desk.books.query_s
-        await asyncio.sleep(max(DEBOUNCE_S, EVENT_SHARE * query_s))
+        await asyncio.sleep(min(EVENT_MOST_S, max(DEBOUNCE_S, EVENT_SHARE * query_s)))
         try:
-            await asyncio.wait_for(self.desk.wake.wait(), max(POLL_S, POLL_SHARE * query_s))
+            await asyncio.wait_for(self.desk.wake.wait(), min(POLL_MOST_S, max(POLL_S, POLL_SHARE * query_s)))
         except TimeoutError:
             return
         await asyncio.sleep(DEBOUNCE_S)

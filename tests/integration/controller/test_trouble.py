@@ -146,6 +146,24 @@ async def test_slow_queue_is_read_less_often(socket: Path, tmp_path: Path, monke
         assert began[-1] - began[1] >= 4 * 0.05 * (1 + engine.EVENT_SHARE)
 
 
+async def test_slurm_that_was_slow_once_is_not_left_alone_for_long(
+    socket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that waited for a slurmctld on its way up is no sign of a long queue."""
+    monkeypatch.setattr(engine, "POLL_MOST_S", 0.2)
+    monkeypatch.setattr(engine, "EVENT_MOST_S", 0.1)
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN):
+        ended: list[float] = []
+
+        async def starting() -> None:
+            await asyncio.sleep(0.0 if ended else 0.6)
+            ended.append(time.monotonic())
+
+        site.slurm.reading = starting
+        await until(lambda: len(ended) == 2)
+        assert ended[1] - ended[0] < 0.6
+
+
 async def test_slurm_that_did_not_answer_for_long_is_asked_again_soon(socket: Path, tmp_path: Path) -> None:
     """How long a client waited for nobody says nothing of how long an answer takes."""
     async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN):
