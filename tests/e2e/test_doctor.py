@@ -78,19 +78,21 @@ def told(site: Live, *command: str) -> set[str]:
     return codes
 
 
-def wait_clean(site: Live) -> None:
-    """Until nothing is found."""
+def wait_found(site: Live, *codes: str) -> dict[str, Finding]:
+    """Until doctor finds these and no others; none: until nothing is wrong."""
     found: dict[str, Finding] = {}
 
-    def clean() -> bool:
+    def as_wanted() -> bool:
         found.clear()
         found.update(doctor(site))
-        return not found
+        return found.keys() == set(codes)
 
     try:
-        site.until(clean, "nothing is wrong")
-    except AssertionError:
-        pytest.fail(f"still wrong: {[finding.what for finding in found.values()]}")
+        site.until(as_wanted, f"doctor finds {codes or 'nothing'}")
+    except AssertionError as error:
+        error.add_note(f"found: {[f'{finding.code}: {finding.what}' for finding in found.values()]}")
+        raise
+    return found
 
 
 @contextmanager
@@ -157,7 +159,7 @@ def test_wrong_lines_in_slurm_conf_are_all_found_by_doctor_and_by_render_check(s
         assert found.keys() >= expected
         assert found["prolog-flags"].paste == "PrologFlags=Alloc"
         assert found["conf-total"].paste.endswith("vgpu:1000,vgpu_mem:16")
-    wait_clean(site)
+    wait_found(site)
 
 
 def test_a_total_that_somebody_changed_live(site: Live) -> None:
@@ -175,7 +177,7 @@ def test_a_wait_partition_that_is_missing_and_plugins_that_are_not_loaded(site: 
         found = doctor(site)
         assert found.keys() >= {"no-wait-partition", "job-submit-plugins", "lua-not-run"}
         assert found["no-wait-partition"].paste.startswith("PartitionName=vgpu-wait Nodes=n[1-2] State=DOWN")
-    wait_clean(site)
+    wait_found(site)
 
 
 def test_an_epilog_of_the_sites_that_resets_gpus(site: Live) -> None:
@@ -279,7 +281,9 @@ def test_a_daemon_that_is_down(site: Live, daemon: str, codes: set[str]) -> None
         site.until(lambda: doctor(site).keys() >= codes, f"{daemon} is missed")
     finally:
         commands.start(site.lab.name, daemon, site.base)
-    wait_clean(site)
+    site.until(lambda: "slurm-away" not in doctor(site), "Slurm answers")
+    site.slurm("scontrol", "reconfigure")  # a slurmd that could not register is asked to
+    wait_found(site)
 
 
 def test_a_drained_node_and_why(site: Live) -> None:
@@ -288,8 +292,10 @@ def test_a_drained_node_and_why(site: Live) -> None:
         ("fans are loud", "drained"),
     ):
         site.slurm("scontrol", "update", "nodename=n2", "state=drain", f"reason={reason}")
-        site.until(lambda wanted=code: doctor(site).keys() == {wanted}, reason)
-        site.slurm("scontrol", "update", "nodename=n2", "state=resume")
+        try:
+            wait_found(site, code)
+        finally:
+            site.slurm("scontrol", "update", "nodename=n2", "state=resume")
 
 
 def test_jobs_that_will_never_start(site: Live) -> None:
@@ -302,8 +308,7 @@ def test_jobs_that_will_never_start(site: Live) -> None:
     old = site.submit("bob", "--gres=vgpu:small", "--hold")
     assert site.apply(site.policy()).code == 0
     site.until(lambda: "class small " not in site.lab.catalogue.read_text(), "the class is gone")
-    found = doctor(site)
-    assert found.keys() == {"held-job", "unknown-class"}
+    found = wait_found(site, "held-job", "unknown-class")
     assert held in found["held-job"].paste
     assert old in found["unknown-class"].what
 
@@ -324,7 +329,7 @@ def test_instances_that_others_made(site: Live) -> None:
     assert "n2 GPU 1: 1g.10gb at" in found.what
     assert "nvidia-smi mig -i 1 -gi" in found.paste
     by_hand(site, "clear")
-    wait_clean(site)
+    wait_found(site)
 
 
 def test_a_gpu_that_fell_off_the_bus(site: Live) -> None:
@@ -333,7 +338,7 @@ def test_a_gpu_that_fell_off_the_bus(site: Live) -> None:
     site.until(lambda: "gpu-fault" in doctor(site), "it is seen")
     simgpu.clear(site.lab.sim_state("n2"))
     commands.kill(site.lab.name, "agent:n2", site.base)
-    wait_clean(site)
+    wait_found(site)
 
 
 # Only looking
@@ -368,6 +373,6 @@ def test_a_pool_that_is_only_observed_is_told_of_and_left_as_it_is(site: Live) -
     status = json.loads(site.vgpu("status", "--json").out)
     assert (status["mode"], len(status["nodes"])) == ("observe", 2)
     assert status["passes"] > 0
-    wait_clean(site)
+    wait_found(site)
     assert "only observes" in site.vgpu("status").out
     assert everything(site) == before
