@@ -44,10 +44,11 @@ def in_order(
     as this class, then what was not told of, then whatever serves it: a job that Slurm has started has a right to its
     slice. Within each, the smallest profile that serves, then the fullest GPU.
     """
-    rank = {profile: at for at, profile in enumerate(profiles)}
+    able = (piece for piece in idle if piece.profile in profiles)
+    return sorted(able, key=lambda piece: (*standing(piece, gres_class, profiles, offered), piece.order))
 
-    def key(piece: Slice) -> tuple[int, int, tuple[int, int, int]]:
-        offer = offered.get(piece.uuid)
-        return (1 if offer is None else 0 if offer == gres_class else 2, rank[piece.profile], piece.order)
 
-    return sorted((piece for piece in idle if piece.profile in rank), key=key)
+def standing(piece: Slice, gres_class: str, profiles: Sequence[str], offered: Mapping[str, str]) -> tuple[int, int]:
+    """How well a slice suits a class that it serves, the lowest best: as what it is offered, then how small it is."""
+    offer = offered.get(piece.uuid)
+    return (1 if offer is None else 0 if offer == gres_class else 2, profiles.index(piece.profile))

@@ -8,7 +8,7 @@ more is given to another. Whatever would break it raises, and leaves the book un
 from collections import OrderedDict
 from dataclasses import replace
 
-from slurm_plugin.agent.choose import Floor, cut, pick
+from slurm_plugin.agent.choose import Floor, cut, pick, standings
 from slurm_plugin.agent.terms import Terms, Want
 from slurm_plugin.model import Gpu, Grant, Instance, RunKey, Step
 
@@ -43,8 +43,12 @@ class Book:
 
     def soon(self, job_id: int, want: Want) -> bool:
         """Will there be enough when the freed slices have been looked at?"""
-        floor = self._floor(job_id)
-        return len(pick(replace(floor, busy=set(floor.busy) - self.unseen), want)) >= want.count
+        return len(pick(self._looked_at(job_id), want)) >= want.count
+
+    def better_soon(self, job_id: int, want: Want) -> bool:
+        """There is enough now; will there be slices that suit it better when the freed ones have been looked at?"""
+        now = standings(self._floor(job_id), want) if self.unseen else ()
+        return len(now) >= want.count and standings(self._looked_at(job_id), want) < now
 
     def cut(self, job_id: int, want: Want, refused: set[tuple[str, str]]) -> Step | None:
         return cut(self._floor(job_id), want, refused)
@@ -139,6 +143,11 @@ class Book:
         changed = gpus != self.gpus
         self.gpus = gpus
         return changed
+
+    def _looked_at(self, job_id: int) -> Floor:
+        """As it will be when nobody is found in the slices that are unseen."""
+        floor = self._floor(job_id)
+        return replace(floor, busy=set(floor.busy) - self.unseen)
 
     def _floor(self, job_id: int) -> Floor:
         closing = {(step.gpu, profile, start) for step in self._steps.values() for profile, start in step.destroy}

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from slurm_plugin.agent.terms import Terms, Want
-from slurm_plugin.choice import Slice, free_slices, in_order, slices_of
+from slurm_plugin.choice import Slice, free_slices, in_order, slices_of, standing
 from slurm_plugin.model import Gpu, GpuProfile, MigMode, Step
 
 
@@ -37,9 +37,18 @@ def idle(floor: Floor) -> Iterator[Slice]:
 
 def pick(floor: Floor, want: Want) -> tuple[str, ...]:
     """The best idle slices for a request, at most `want.count`; fewer when there are not enough."""
+    return tuple(piece.uuid for piece, _ in _best(floor, want))
+
+
+def standings(floor: Floor, want: Want) -> tuple[tuple[int, int], ...]:
+    """How well each of those suits it, the lowest best."""
+    return tuple(how for _, how in _best(floor, want))
+
+
+def _best(floor: Floor, want: Want) -> list[tuple[Slice, tuple[int, int]]]:
     offered = {uuid: offer.gres_class for uuid, offer in floor.terms.offers.items()}
-    able = in_order(idle(floor), want.gres_class, floor.terms.profiles(want.gres_class), offered)
-    return tuple(piece.uuid for piece in able[: want.count])
+    asked = (want.gres_class, floor.terms.profiles(want.gres_class), offered)
+    return [(piece, standing(piece, *asked)) for piece in in_order(idle(floor), *asked)[: want.count]]
 
 
 def cut(floor: Floor, want: Want, refused: Collection[tuple[str, str]] = ()) -> Step | None:

@@ -28,6 +28,7 @@ from slurm_plugin.ports import JobRun, Slurm
 log = logging.getLogger(__name__)
 
 CUTS_PER_RUN = 16  # steps tried for one waiting run before it waits for others to end
+CHOOSY_S = 1.0  # a look at a slice takes some hundredths of that
 WAITING_MAX = 1024  # runs that wait for a slice; beyond it they are turned away at once
 
 
@@ -50,6 +51,7 @@ class Waiting:
     want: Want
     since: float  # Unix seconds
     outcome: asyncio.Future[Outcome]
+    choosy_until: float  # loop's clock: so long it lets a slice lie that suits it worse than one that is looked at
     taking: bool = False  # its grant is being written
     expired: bool = False
 
@@ -272,14 +274,23 @@ class Runs:
         overtakes = any(other.want.gres_class == want.gres_class for other in self.waiting)
         if not await self.ledger.writable():
             return Outcome.NONE_LEFT
-        if not overtakes and await self._take(run, want):
+        choosy = wait and len(self.waiting) < WAITING_MAX and self.book.better_soon(run.key.job_id, want)
+        if not overtakes and not choosy and await self._take(run, want):
             return Outcome.BOUND
         if len(self.waiting) >= WAITING_MAX:
             log.warning("bind.too_many_wait", extra={"job_id": run.key.job_id, "most": WAITING_MAX})
         if not wait or self.ledger.fault or len(self.waiting) >= WAITING_MAX:
             return Outcome.NONE_LEFT
-        waiting = Waiting(run=run, want=want, since=self.site.now(), outcome=asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(
+            run=run,
+            want=want,
+            since=self.site.now(),
+            outcome=loop.create_future(),
+            choosy_until=loop.time() + CHOOSY_S,
+        )
         self.waiting.append(waiting)
+        stir = loop.call_at(waiting.choosy_until, self.stir)
         self._slices.moved()
         log.info("bind.waits", extra={"job_id": run.key.job_id, "class": want.gres_class, "count": want.count})
         try:
@@ -291,6 +302,7 @@ class Runs:
                 waiting.end(Outcome.NONE_LEFT)
             return await waiting.outcome  # being written: a matter of milliseconds
         finally:
+            stir.cancel()
             waiting.end(Outcome.GONE)
             self.waiting.remove(waiting)
             self._slices.moved()
@@ -298,6 +310,9 @@ class Runs:
     async def _serve(self, waiting: Waiting) -> bool:
         """Give a waiting run its slices, cutting where there is room. False: its class has to wait on."""
         job_id = waiting.run.key.job_id
+        choosy = asyncio.get_running_loop().time() < waiting.choosy_until
+        if choosy and self.book.better_soon(job_id, waiting.want):
+            return False
         refused: set[tuple[str, str]] = set()
         try:
             for _ in range(CUTS_PER_RUN):

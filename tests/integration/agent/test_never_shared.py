@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from slurm_plugin.agent import layout
+from slurm_plugin.agent import runs as runs_module
 from slurm_plugin.agent.journal import Journal
 from slurm_plugin.agent.runs import Outcome, Site
 from slurm_plugin.agent.terms import Offer
@@ -51,6 +52,14 @@ class MortalOwners(Owners):
     def give(self, gpu: Gpu, instance: Instance, uid: int) -> bool:
         self.fuse.burn()
         return super().give(gpu, instance, uid)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def takes_what_is_there() -> Iterator[None]:
+    """A run that waits a moment for a better slice would make hours of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs_module, "CHOOSY_S", 0.0)
+        yield
 
 
 class Node(RuleBasedStateMachine):

@@ -1,20 +1,23 @@
 """A slice that somebody has not left, seen by what he has open."""
 
+import asyncio
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from slurm_plugin.agent import runs as runs_module
 from slurm_plugin.agent import vacancy as vacancy_module
 from slurm_plugin.agent.convert import gpu_to_wire
 from slurm_plugin.model import Gpu, Instance, Step
-from tests.integration.agent.bench import Bench
+from tests.integration.agent.bench import PATIENCE_S, Bench
 from tests.unit.agent.world import gpu, run, uuid
 
-FIRST, SECOND = uuid("A", "1g.20gb", 0), uuid("A", "1g.20gb", 2)
+FIRST, SECOND, BIG = uuid("A", "1g.20gb", 0), uuid("A", "1g.20gb", 2), uuid("A", "3g.40gb", 4)
 
 
 @pytest.fixture
@@ -136,3 +139,39 @@ async def test_a_slice_whose_devices_are_still_its_last_users_is_not_idle(
         assert bench.book.unseen == {FIRST}
         os.chown(device, 0, 0)
         await bench.until(lambda: not bench.book.unseen)
+
+
+async def test_a_run_waits_a_moment_for_a_smaller_slice_that_is_being_looked_at(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, real = threading.Event(), bench.gpus.processes
+
+    def slow(slice_: str) -> tuple[int, ...]:
+        if slice_ != BIG:
+            looking.wait(PATIENCE_S)
+        return real(slice_)
+
+    monkeypatch.setattr(runs_module, "CHOOSY_S", PATIENCE_S)
+    async with bench.running():
+        monkeypatch.setattr(bench.gpus, "processes", slow)
+        bench.slices.freed([FIRST, SECOND])
+        bench.slurm.runs[1] = run(1)
+        prolog = asyncio.create_task(bench.runs.prolog(1))
+        try:
+            await bench.until(lambda: bench.runs.waiting)
+            assert bench.held() == {}  # the big one is idle, and serves it too
+        finally:
+            looking.set()
+        await prolog
+        assert bench.held() in ({1: (FIRST,)}, {1: (SECOND,)})
+
+
+async def test_a_run_does_not_wait_long_for_a_look_that_does_not_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_module, "CHOOSY_S", 0.05)
+    async with bench.running():
+        bench.book.unseen |= {FIRST, SECOND}
+        bench.slurm.runs[1] = run(1)
+        await bench.runs.prolog(1)
+        assert bench.held() == {1: (BIG,)}
