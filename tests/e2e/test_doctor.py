@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -62,9 +61,9 @@ def site(_own: Live, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     _own.settle()
 
 
-def doctor(site: Live) -> dict[str, Finding]:
+def doctor(site: Live, config: Path | None = None) -> dict[str, Finding]:
     """The findings by code, in this process."""
-    where = Where(config=site.lab.pool_config, controller="", controller_uid=None, munge_socket=None)
+    where = Where(config=config or site.lab.pool_config, controller="", controller_uid=None, munge_socket=None)
     findings = examine.examine(where).findings
     assert all(finding.what and finding.why and finding.paste.strip() for finding in findings)
     return {finding.code: finding for finding in findings}
@@ -239,28 +238,31 @@ def test_a_hook_conf_that_others_can_write(site: Live) -> None:
     assert found.keys() == {"hook-conf"}
 
 
-def _old(path: Path) -> None:
-    path.write_text(path.read_text().replace("exclusive refuse", "exclusive allow"))
-
-
 @pytest.mark.parametrize(
     ("plant", "code"),
     [
-        (_old, "catalogue-old"),
         (lambda path: path.write_text(path.read_text()[:80]), "catalogue"),
         (lambda path: path.unlink(), "no-catalogue"),
         (lambda path: path.chmod(0o666), "catalogue-mode"),
     ],
-    ids=["old", "broken", "missing", "mode"],
+    ids=["broken", "missing", "mode"],
 )
-def test_the_catalogue(site: Live, plant: Callable[[Path], object], code: str) -> None:
-    kept = site.lab.catalogue.with_name("catalogue.kept")
-    shutil.copy2(site.lab.catalogue, kept)
+def test_a_catalogue_that_nobody_mends(site: Live, plant: Callable[[Path], object], code: str) -> None:
+    commands.stop(site.lab.name, "controller", site.base)
     plant(site.lab.catalogue)
-    try:
-        assert code in doctor(site)
-    finally:
-        kept.replace(site.lab.catalogue)
+    assert code in doctor(site)
+    site.lab.catalogue.unlink(missing_ok=True)
+    commands.start(site.lab.name, "controller", site.base)
+    wait_found(site)
+
+
+def test_an_old_copy_of_the_catalogue_on_another_host(site: Live, tmp_path: Path) -> None:
+    copy, config = tmp_path / "catalogue", tmp_path / "pool.yaml"
+    config.write_text(site.lab.pool_config.read_text().replace(str(site.lab.catalogue), str(copy)))
+    copy.write_text(site.lab.catalogue.read_text())
+    assert doctor(site, config) == {}
+    copy.write_text(copy.read_text().replace("exclusive refuse", "exclusive allow"))
+    assert doctor(site, config).keys() == {"catalogue-old"}
 
 
 # Daemons, nodes and GPUs
@@ -271,7 +273,6 @@ def test_the_catalogue(site: Live, plant: Callable[[Path], object], code: str) -
     [
         ("agent:n1", {"agent-away"}),
         ("controller", {"controller-away"}),
-        ("slurmctld", {"slurm-away"}),
         ("munged", {"munge", "controller-away", "slurm-away"}),
     ],
 )
