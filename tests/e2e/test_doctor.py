@@ -39,6 +39,7 @@ if again:
     small = next(one for one in gpu.profiles if one.name == "1g.10gb")
     pynvml.nvmlDeviceCreateGpuInstance(pynvml.nvmlDeviceGetHandleByIndex(1), small.gi_profile_id)
 """
+TAKES_TOTALS = (23, 11)  # from here on a reconfigure takes a changed Gres of a node from slurm.conf
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +154,8 @@ def test_wrong_lines_in_slurm_conf_are_all_found_by_doctor_and_by_render_check(s
     }
     with reconfigured(site, *planted.values()):
         expected = planted.keys() | {"wait-partition-shown"}
+        if site.lab.slurm_version >= TAKES_TOTALS:
+            expected |= {"gres-total"}
         assert told(site, "render", "--check") == expected
         found = doctor(site)
         assert found.keys() >= expected
@@ -301,7 +304,8 @@ def test_a_drained_node_and_why(site: Live) -> None:
 
 def test_jobs_that_will_never_start(site: Live) -> None:
     held = site.submit("alice", "--gres=vgpu:7g.80gb")
-    site.slurm("scontrol", "update", f"jobid={held}", "partition=gpu")
+    moved = ("scontrol", "update", f"jobid={held}", "partition=gpu")
+    site.until(lambda: site.run("root", *moved).code == 0, "it is moved: newer Slurm refuses that for a moment")
     site.until(lambda: site.reason(held) == "BadConstraints", "Slurm holds it")
     named = "classes: {small: {memory: 10gb}}\nnodes:"
     assert site.apply(site.policy(("nodes:", named))).code == 0
@@ -360,6 +364,7 @@ def test_a_pool_that_is_only_observed_is_told_of_and_left_as_it_is(site: Live) -
     site.slurm("scontrol", "reconfigure")
     layout = ("{3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}", "{7g.80gb: 1}")
     site.lab.pool_config.write_text(site.policy(layout) + "policy: {mode: observe}\n")
+    site.until(lambda: {site.node_state(node) for node in site.lab.nodes} == {"idle"}, "the nodes are back")
     before = everything(site)
     commands.start(site.lab.name, "controller", site.base)
     site.until(lambda: "7g.80gb" in site.vgpu("plan").out, "it has seen the GPUs and says what it would do")
