@@ -82,11 +82,11 @@ configure() {
     fi
 }
 
-# The environment of a run: empty, but for the words about proxies and registries that hold in the root too.
+# The environment of a run: empty, but for CI and the words about proxies and registries, which hold in the root too.
 environment() {
     local name
     printf '%s\n' HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-    for name in PIP_INDEX_URL PIP_TRUSTED_HOST PIP_DEFAULT_TIMEOUT http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
+    for name in CI PIP_INDEX_URL PIP_TRUSTED_HOST PIP_DEFAULT_TIMEOUT http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
         if [ -n "${!name:-}" ]; then echo "$name=${!name}"; fi
     done
     for name in PIP_CERT SSL_CERT_FILE REQUESTS_CA_BUNDLE; do
