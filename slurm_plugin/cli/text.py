@@ -151,8 +151,9 @@ def gpu_lines(gpu: GpuView) -> list[str]:
     head = f"GPU {gpu.index}  {picture(gpu)}  {safe(gpu.name)}, {gpu.memory_mib} MiB, {safe(gpu.uuid)}"
     fault = [f"  FAULT: {safe(gpu.fault)}"] if gpu.fault else []
     fault += [f"  held at {piece.start}: {safe(piece.held_by)}" for piece in gpu.slices if piece.held_by]
+    differs = [f"  differs from the table: {safe(line)}" for line in gpu.differs]
     if not gpu.slices:
-        return [head, *fault]
+        return [head, *fault, *differs]
     rows = (
         (
             f"{piece.start}-{piece.start + piece.size - 1}",
@@ -166,7 +167,7 @@ def gpu_lines(gpu: GpuView) -> list[str]:
         for piece in gpu.slices
     )
     body = table(("AT", "PROFILE", "STATE", "OFFERED", "JOB", "GI/CI", "UUID"), rows)
-    return [head, *fault, *(f"  {line}" for line in body)]
+    return [head, *fault, *(f"  {line}" for line in body), *differs]
 
 
 def _grant_table(grants: Sequence[GrantView], names: Names) -> list[str]:

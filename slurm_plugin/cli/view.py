@@ -42,6 +42,7 @@ class GpuView:
     memory_slices: int  # length of the placement axis; 0 when the GPU told no profile
     fault: str
     slices: tuple[SliceView, ...]
+    differs: tuple[str, ...] = ()  # how the GPU contradicts the table of products; the GPU is right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from slurm_plugin.cli.convert import plan_view, pool_view
 from slurm_plugin.cli.screen import CELL_MAX, age, picture, safe, table
 from slurm_plugin.cli.text import gpu_lines, job_lines, node_lines, plan_lines, slice_note, status_lines
 from slurm_plugin.cli.view import job_view
+from slurm_plugin.mig.products import product_named
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 from tests.unit.cli.pools import instance, status
 
@@ -101,6 +102,29 @@ def test_a_gpu_marks_what_is_half_made_or_foreign() -> None:
     assert "half-made" in gpu_lines(shown)[2]
     assert "7/-" in gpu_lines(shown)[2]
     assert "foreign" in gpu_lines(shown)[3]
+
+
+def test_a_gpu_that_differs_from_the_table_of_products_says_where() -> None:
+    raw = status()
+    gpu = raw.nodes[0].inventory.gpus[0]
+    del gpu.profiles[:]
+    for one in product_named("h100-80gb").profiles.values():
+        gpu.profiles.add(
+            name=one.name,
+            gi_profile_id=one.gi_profile_id,
+            compute_slices=one.compute_slices,
+            memory_mib=one.memory_mib,
+            starts=one.starts,
+            size=one.size,
+        )
+    assert pool_view(raw).nodes[0].gpus[0].differs == ()
+    gpu.profiles[0].memory_mib *= 2
+    shown = pool_view(raw).nodes[0].gpus[0]
+    (line,) = shown.differs
+    assert line.startswith(f"{gpu.profiles[0].name}: {gpu.profiles[0].memory_mib} MiB")
+    assert gpu_lines(shown)[-1] == f"  differs from the table: {line}"
+    gpu.name = "a model that nobody knows"
+    assert pool_view(raw).nodes[0].gpus[0].differs == ()
 
 
 def test_a_gpu_whose_mig_is_off_has_no_picture() -> None:
