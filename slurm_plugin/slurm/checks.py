@@ -122,7 +122,7 @@ def _partitions(side: SlurmSide, live: Live) -> Iterator[Finding]:
             else:
                 yield found("no-partition", partition=name, hosts=side.hosts)
             continue
-        if partition.get("OverSubscribe") == "EXCLUSIVE":
+        if partition.get("OverSubscribe") == "EXCLUSIVE" or partition.get("Exclusive") == "NODE":  # from 26.05 on
             yield found("exclusive", partition=name)
         if not pool_hosts & set(expand(partition.get("Nodes", ""))):
             yield found("partition-nodes", partition=name, hosts=side.hosts)

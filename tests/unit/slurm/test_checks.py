@@ -110,6 +110,7 @@ def test_no_wait_partition_and_no_partition() -> None:
 
 def test_an_exclusive_partition_and_one_elsewhere() -> None:
     assert only(with_partition("gpu", OverSubscribe="EXCLUSIVE")).code == "exclusive"
+    assert only(with_partition("gpu", Exclusive="NODE")).code == "exclusive"
     assert only(with_partition("gpu", Nodes="m[1-3]")).code == "partition-nodes"
 
 
