@@ -80,11 +80,14 @@ class Book:
         modes = "" if job_id in self.unguarded else "+modes"
         return f"mig{modes}{'+cgroup' if self.confines and job_id not in self.unconfined else ''}"
 
-    def drop(self, job_id: int) -> Grant | None:
-        self.unguarded.discard(job_id)
-        self.unconfined.discard(job_id)
-        self.doubted.discard(job_id)
-        return self.grants.pop(job_id, None)
+    def drop(self, grant: Grant) -> None:
+        """Nothing happens when its job has another one by now."""
+        job_id = grant.run.job_id
+        if self.grants.get(job_id) is grant:
+            del self.grants[job_id]
+            self.unguarded.discard(job_id)
+            self.unconfined.discard(job_id)
+            self.doubted.discard(job_id)
 
     def note_without(self, run: RunKey) -> None:
         self.without[run.job_id] = run

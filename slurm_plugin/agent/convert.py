@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from slurm_plugin.agent.runs import Waiting
+from slurm_plugin.agent.binding import Waiting
 from slurm_plugin.agent.terms import Offer, Terms
 from slurm_plugin.model import Gpu, Grant, Step
 from slurm_plugin.proto.vgpu.v1 import pool_pb2

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from slurm_plugin.agent import convert
+from slurm_plugin.agent.binding import Rules
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.config import AgentConfig
 from slurm_plugin.agent.device_cgroup import DeviceCgroup
@@ -23,7 +24,7 @@ from slurm_plugin.agent.journal import Journal
 from slurm_plugin.agent.ledger import marks_of
 from slurm_plugin.agent.losses import Losses
 from slurm_plugin.agent.ready import tell_ready
-from slurm_plugin.agent.runs import Runs, Site
+from slurm_plugin.agent.runs import Runs
 from slurm_plugin.agent.server import CALLS, HookServer
 from slurm_plugin.agent.session import ControllerSession, Dial, Stream
 from slurm_plugin.agent.slices import Slices
@@ -64,8 +65,8 @@ class Agent:
         self.slices = Slices(
             self.book, gpus=adapters.gpus, devices=devices, threads=self._threads, journal=journal, at=at
         )
-        site = Site(node=config.node, gres=config.gres, pad=config.pad, wait_s=config.wait_s)
-        self.runs = Runs(site, self.book, slurm=adapters.slurm, store=store, slices=self.slices, threads=self._threads)
+        rules = Rules(node=config.node, gres=config.gres, pad=config.pad, wait_s=config.wait_s)
+        self.runs = Runs(rules, self.book, slurm=adapters.slurm, store=store, slices=self.slices, threads=self._threads)
         self.session = ControllerSession(adapters.dial, runs=self.runs, slices=self.slices, inventory=self.inventory)
         self.cgroup = DeviceCgroup(proc_root=config.proc_root, folder=config.cgroup, proc=proc)
         self.tasks = Tasks(
@@ -80,7 +81,7 @@ class Agent:
         self.losses = Losses(self.book, slurm=adapters.slurm, store=store, threads=self._threads, node=config.node)
         self.idle = Idle(self.book, gpus=adapters.gpus, threads=self._threads, moved=self.session.changed)
         self._server = HookServer(self.runs, self.tasks, profile_of=self._profile_of)
-        site.fence = self.session.fence
+        rules.fence = self.session.fence
         self.slices.moved = self._moved
         self.slices.lost = self.losses.note
         self.slices.before_look = self.tasks.sweep
@@ -103,7 +104,7 @@ class Agent:
             asyncio.create_task(self._for_ever(forever))
             for forever in (
                 self._meet_controller(),
-                self.runs.serve_waiting(),
+                self.runs.binding.serve(),
                 _every(RECONCILE_S, self.runs.reconcile),
                 _every(REFRESH_S, self._tend),
             )
@@ -155,7 +156,7 @@ class Agent:
                 convert.grant_to_wire(grant, self.book.isolation(grant.run.job_id))
                 for grant in self.book.grants.values()
             ],
-            waiting=convert.waiting_to_wire(self.runs.waiting),
+            waiting=convert.waiting_to_wire(self.runs.binding.waiting),
             agent_version=self._version,
             started_at=self._started_at,
             clock=time.time(),
@@ -169,7 +170,7 @@ class Agent:
         return found[1].profile if found else ""
 
     def _moved(self) -> None:
-        self.runs.stir()
+        self.runs.binding.stir()
         self.session.changed()
 
 
@@ -199,7 +200,7 @@ def _adapters(config: AgentConfig) -> Adapters:
     from slurm_plugin.link.munge import Munge
     from slurm_plugin.nvml import NvmlGpus
     from slurm_plugin.slurm.commands import SlurmCommands
-    from slurm_plugin.slurm.process import Site as SlurmSite
+    from slurm_plugin.slurm.process import Site
 
     munge = Munge(config.munge_socket)
 
@@ -210,7 +211,7 @@ def _adapters(config: AgentConfig) -> Adapters:
             yield session
 
     return Adapters(
-        slurm=SlurmCommands(SlurmSite(conf=config.slurm_conf, bin_dir=config.slurm_bin)),
+        slurm=SlurmCommands(Site(conf=config.slurm_conf, bin_dir=config.slurm_bin)),
         gpus=NvmlGpus(proc_root=config.proc_root, dev_root=config.dev_root),
         dial=dial,
     )

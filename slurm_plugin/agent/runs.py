@@ -8,87 +8,41 @@ all grants are held against Slurm's own list now and then.
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
+from slurm_plugin.agent.binding import Binding, Outcome, Rules
 from slurm_plugin.agent.book import MAX_WITHOUT, Book
-from slurm_plugin.agent.cluster import ASK_PAUSE_S, ask_run, is_over, turn_away
+from slurm_plugin.agent.cluster import ask_run, is_over, turn_away
 from slurm_plugin.agent.ledger import Ledger
 from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms, Want, wanted
 from slurm_plugin.agent.threads import Threads
-from slurm_plugin.errors import NvmlError, SlurmError, SlurmUnavailable
+from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.model import Grant, RunKey
 from slurm_plugin.ports import JobRun, Slurm
 
 log = logging.getLogger(__name__)
-
-CUTS_PER_RUN = 16  # steps tried for one waiting run before it waits for others to end
-CHOOSY_S = 1.0  # a look at a slice takes some hundredths of that
-WAITING_MAX = 1024  # runs that wait for a slice; beyond it they are turned away at once
-
 
 START_ASK_S = 5.0  # longest that an agent asks at its start which of two contradicting grants is right
 EPILOG_ASK_S = 2.0  # longest that an epilog asks whether its job's run is over
 LATE_S = 10.0  # longest that a task waits for Slurm's word on its run; its client waits a little longer
 
 
-class Outcome(StrEnum):
-    BOUND = "bound"
-    NONE_LEFT = "none left"
-    GONE = "gone"  # the job ended, or its prolog did, while it waited
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Waiting:
-    """A prolog that waits for a slice."""
-
-    run: JobRun
-    want: Want
-    since: float  # Unix seconds
-    outcome: asyncio.Future[Outcome]
-    choosy_until: float  # loop's clock: so long it lets a slice lie that suits it worse than one that is looked at
-    taking: bool = False  # its grant is being written
-    expired: bool = False
-
-    def end(self, outcome: Outcome) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-
-
-async def _no_fence(_job_id: int, _slices: tuple[str, ...]) -> None:
-    """Without a controller a freed slice stays what it was."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Site:
-    """What a node's runs are bound by."""
-
-    node: str
-    gres: str = "vgpu"
-    pad: str = "pad"
-    wait_s: float = 30.0  # longest wait of a prolog for a slice
-    ask_pause_s: float = ASK_PAUSE_S
-    fence: Callable[[int, tuple[str, ...]], Awaitable[None]] = _no_fence  # on release: wait for the verdict
-    now: Callable[[], float] = time.time
-
-
 class Runs:
-    def __init__(self, site: Site, book: Book, *, slurm: Slurm, store: Store, slices: Slices, threads: Threads) -> None:
-        self.site = site
+    def __init__(
+        self, rules: Rules, book: Book, *, slurm: Slurm, store: Store, slices: Slices, threads: Threads
+    ) -> None:
+        self.rules = rules
         self.book = book
-        self.waiting: list[Waiting] = []
         self._slurm = slurm
         self._store = store
         self.ledger = Ledger(store, slices, threads, changed=lambda: slices.moved())
+        self.binding = Binding(rules, book, ledger=self.ledger, slices=slices, give_back=self._release_lost)
         self._aside: list[Grant] = []  # grants of an earlier agent that others contradict, until Slurm has spoken
         self._slices = slices
         self._threads = threads
-        self._wake = asyncio.Event()
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     async def start(self) -> None:
@@ -125,22 +79,22 @@ class Runs:
             await self._slices.settle_devices()
         if terms.changeable - before.changeable:
             await self._slices.repair()
-        self.stir()
+        self.binding.stir()
 
     async def prolog(self, job_id: int) -> None:
         """Give this job's present run what it asked for on this node, within the site's `wait_s`, or turn it away."""
         async with self._lock(job_id):
             self.book.doubted.add(job_id)  # what is known of this id is an older run's, if Slurm does not say otherwise
             try:
-                run = await ask_run(self._slurm, job_id, pause_s=self.site.ask_pause_s)
+                run = await ask_run(self._slurm, job_id, pause_s=self.rules.ask_pause_s)
             except SlurmError:
                 return  # its tasks ask again
             want = None if run is None else await self._still_wanted(run)
             if run is None or want is None:
                 return
-            if await self._bind(run, want, wait=True) is Outcome.NONE_LEFT:
+            if await self.binding.bind(run, want, wait=True) is Outcome.NONE_LEFT:
                 log.warning("bind.none", extra={"job_id": job_id, "class": want.gres_class, "count": want.count})
-                why = f"no {want.gres_class} slice on {self.site.node} within {self.site.wait_s:g} s"
+                why = f"no {want.gres_class} slice on {self.rules.node} within {self.rules.wait_s:g} s"
                 await turn_away(self._slurm, run, f"vgpu: {self.ledger.fault or why}")
 
     async def late(self, job_id: int) -> bool:
@@ -153,13 +107,13 @@ class Runs:
                 return True  # another task of it was first
             try:
                 async with asyncio.timeout(LATE_S):
-                    run = await ask_run(self._slurm, job_id, pause_s=self.site.ask_pause_s)
+                    run = await ask_run(self._slurm, job_id, pause_s=self.rules.ask_pause_s)
             except TimeoutError:
                 raise SlurmUnavailable(f"Slurm said nothing of job {job_id} in {LATE_S:g} s") from None
             want = None if run is None else await self._still_wanted(run)
             if run is None or want is None:
                 return run is not None
-            return await self._bind(run, want, wait=False) is Outcome.BOUND
+            return await self.binding.bind(run, want, wait=False) is Outcome.BOUND
 
     async def epilog(self, job_id: int, started_at: int = 0) -> None:
         """Take back what the job has, and let the controller publish what follows from it, within the fence's bound.
@@ -171,7 +125,7 @@ class Runs:
         if key is not None and key.started_at != started_at and await self._still_runs(key):
             log.warning("epilog.kept", extra={"job_id": job_id, "started_at": key.started_at})
             return
-        self.gone(job_id)
+        self.binding.gone(job_id)
         async with self._lock(job_id):
             if self.book.without.pop(job_id, None):
                 await self.ledger.unmark(job_id)
@@ -180,7 +134,7 @@ class Runs:
 
     def _known(self, job_id: int) -> RunKey | None:
         """The run of this job that has something here, or waits for it."""
-        waiting = (one.run.key for one in self.waiting if one.run.key.job_id == job_id)
+        waiting = (one.run.key for one in self.binding.waiting if one.run.key.job_id == job_id)
         grant = self.book.grants.get(job_id)
         return next(waiting, grant.run if grant else self.book.without.get(job_id))
 
@@ -192,12 +146,6 @@ class Runs:
         except (SlurmError, TimeoutError):
             return True
         return run is not None and run.key == key and not is_over(run)
-
-    def gone(self, job_id: int) -> None:
-        """Nobody waits for this job's slice any more."""
-        for waiting in self.waiting:
-            if waiting.run.key.job_id == job_id:
-                waiting.end(Outcome.GONE)
 
     async def reconcile(self) -> None:
         """Release what belongs to runs that are over. No word from Slurm releases nothing."""
@@ -223,7 +171,7 @@ class Runs:
         """What Slurm has on this node, or None: it does not say."""
         try:
             async with asyncio.timeout(limit_s):
-                return {run.key for run in await self._slurm.runs_on(self.site.node)}
+                return {run.key for run in await self._slurm.runs_on(self.rules.node)}
         except (SlurmError, TimeoutError) as error:
             log.warning("reconcile.no_answer", extra={"error": str(error)})
             return None
@@ -239,23 +187,9 @@ class Runs:
             except ValueError:
                 log.exception("grant.contradicts", extra={"job_id": grant.run.job_id})
 
-    def stir(self) -> None:
-        """Something moved: look at the waiting runs again."""
-        self._wake.set()
-
-    async def serve_waiting(self) -> None:
-        """Serve the runs that wait, for ever, whenever something moved. First come, first served within a class."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            blocked: set[str] = set()
-            for waiting in tuple(self.waiting):
-                if waiting.want.gres_class not in blocked and not await self._serve(waiting):
-                    blocked.add(waiting.want.gres_class)
-
     async def _still_wanted(self, run: JobRun) -> Want | None:
         """What is still to be bound for this run, or None. An older run of the same id loses what it had."""
-        want = wanted(run.gres, name=self.site.gres, pad=self.site.pad)
+        want = wanted(run.gres, name=self.rules.gres, pad=self.rules.pad)
         grant = self.book.grants.get(run.key.job_id)
         if grant is not None and grant.run == run.key:
             await self._threads.disk(self._slices.hand_over, grant)
@@ -270,122 +204,17 @@ class Runs:
             await self.ledger.note_without(run.key)
         return want
 
-    async def _bind(self, run: JobRun, want: Want, *, wait: bool) -> Outcome:
-        overtakes = any(other.want.gres_class == want.gres_class for other in self.waiting)
-        if not await self.ledger.writable():
-            return Outcome.NONE_LEFT
-        choosy = wait and len(self.waiting) < WAITING_MAX and self.book.better_soon(run.key.job_id, want)
-        if not overtakes and not choosy and await self._take(run, want):
-            return Outcome.BOUND
-        if len(self.waiting) >= WAITING_MAX:
-            log.warning("bind.too_many_wait", extra={"job_id": run.key.job_id, "most": WAITING_MAX})
-        if not wait or self.ledger.fault or len(self.waiting) >= WAITING_MAX:
-            return Outcome.NONE_LEFT
-        loop = asyncio.get_running_loop()
-        waiting = Waiting(
-            run=run,
-            want=want,
-            since=self.site.now(),
-            outcome=loop.create_future(),
-            choosy_until=loop.time() + CHOOSY_S,
-        )
-        self.waiting.append(waiting)
-        stir = loop.call_at(waiting.choosy_until, self.stir)
-        self._slices.moved()
-        log.info("bind.waits", extra={"job_id": run.key.job_id, "class": want.gres_class, "count": want.count})
-        try:
-            async with asyncio.timeout(self.site.wait_s):
-                return await asyncio.shield(waiting.outcome)
-        except TimeoutError:
-            waiting.expired = True
-            if not waiting.taking:
-                waiting.end(Outcome.NONE_LEFT)
-            return await waiting.outcome  # being written: a matter of milliseconds
-        finally:
-            stir.cancel()
-            waiting.end(Outcome.GONE)
-            self.waiting.remove(waiting)
-            self._slices.moved()
-
-    async def _serve(self, waiting: Waiting) -> bool:
-        """Give a waiting run its slices, cutting where there is room. False: its class has to wait on."""
-        job_id = waiting.run.key.job_id
-        choosy = asyncio.get_running_loop().time() < waiting.choosy_until
-        if choosy and self.book.better_soon(job_id, waiting.want):
-            return False
-        refused: set[tuple[str, str]] = set()
-        try:
-            for _ in range(CUTS_PER_RUN):
-                if waiting.outcome.done() or await self._take_for(waiting):
-                    return True
-                soon = self.book.soon(job_id, waiting.want)
-                step = None if soon else self.book.cut(job_id, waiting.want, refused)
-                if step is None:
-                    return False
-                self.book.promise(job_id, self.book.pick(job_id, waiting.want))
-                try:
-                    await self._slices.make(step, cut=True)
-                except NvmlError as error:
-                    refused.add((step.gpu, step.create[0][0]))
-                    log.warning("cut.refused", extra={"job_id": job_id, "gpu": step.gpu, "error": str(error)})
-            return False
-        finally:
-            self.book.unpromise(job_id)
-
-    async def _take_for(self, waiting: Waiting) -> bool:
-        waiting.taking = True
-        taken = await self._take(waiting.run, waiting.want)
-        waiting.taking = False
-        if taken and waiting.outcome.done():  # it left while its grant was written
-            await self._release_lost(waiting.run.key)
-        elif taken or waiting.expired:
-            waiting.end(Outcome.BOUND if taken else Outcome.NONE_LEFT)
-        return taken
-
-    async def _take(self, run: JobRun, want: Want) -> bool:
-        """Give a run its slices if all of them are idle now."""
-        slices = await self._sound(run.key.job_id, want)
-        if len(slices) < want.count:
-            return False
-        grant = Grant(run=run.key, gres_class=want.gres_class, count=want.count, slices=slices, made_at=self.site.now())
-        self.book.add(grant)
-        if not await self.ledger.keep(grant):
-            self._drop(grant)
-            for waiting in self.waiting if self.ledger.fault else ():
-                waiting.end(Outcome.NONE_LEFT)
-            return False
-        self._slices.moved()
-        log.info("bind.done", extra={"job_id": run.key.job_id, "class": want.gres_class, "slices": slices})
-        return True
-
-    async def _sound(self, job_id: int, want: Want) -> tuple[str, ...]:
-        """Idle slices of GPUs that answer; fewer than wanted when there are not enough."""
-        slices = self.book.pick(job_id, want)
-        for _ in range(1 + len(self.book.gpus)):  # each time one GPU fewer is in question
-            if len(slices) < want.count:
-                return slices
-            self.book.promise(job_id, slices)
-            try:
-                sound = await self._slices.sound(slices)
-            finally:
-                self.book.unpromise(job_id)
-            again = self.book.pick(job_id, want)
-            if sound and again == slices:
-                return slices
-            slices = again
-        return ()
-
     async def _release(self, grant: Grant) -> None:
         """See Ledger.forget."""
         job_id = grant.run.job_id
         await self.ledger.forget(grant)
         asks = any(offer.ask for slice_ in grant.slices if (offer := self.book.terms.offers.get(slice_)))
-        self._drop(grant)
+        self.book.drop(grant)
         self._slices.freed(grant.slices)
         self._slices.moved()
         log.info("release.done", extra={"job_id": job_id, "slices": grant.slices})
         if asks:
-            await self.site.fence(job_id, grant.slices)
+            await self.rules.fence(job_id, grant.slices)
 
     async def _release_lost(self, key: RunKey) -> None:
         async with self._lock(key.job_id):
@@ -396,10 +225,6 @@ class Runs:
             if grant is not None and grant.run == key:
                 log.warning("release.without_epilog", extra={"job_id": key.job_id, "started_at": key.started_at})
                 await self._release(grant)
-
-    def _drop(self, grant: Grant) -> None:
-        if self.book.grants.get(grant.run.job_id) is grant:
-            self.book.drop(grant.run.job_id)
 
     def _lock(self, job_id: int) -> asyncio.Lock:
         lock = self._locks.get(job_id)

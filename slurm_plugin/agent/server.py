@@ -146,7 +146,7 @@ class HookServer:
         left = asyncio.create_task(reader.read(1))
         await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            self._runs.gone(job_id)
+            self._runs.binding.gone(job_id)
         left.cancel()
         await work
 

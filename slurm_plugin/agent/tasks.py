@@ -182,7 +182,7 @@ class Tasks:
             gres = {name.rpartition(".")[2]: items for name, items in steps.items()}.get(step.step)
             if gres is None:
                 break
-            return min(len(grant.slices), sum(item.count for item in gres if item.name == self._runs.site.gres))
+            return min(len(grant.slices), sum(item.count for item in gres if item.name == self._runs.rules.gres))
         log.warning("step.unknown", extra={"job_id": step.job_id, "step": step.step})
         return len(grant.slices)
 

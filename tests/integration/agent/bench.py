@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from slurm_plugin.agent import durable
+from slurm_plugin.agent.binding import Rules
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.devices import Devices
 from slurm_plugin.agent.journal import Journal
 from slurm_plugin.agent.losses import Losses
-from slurm_plugin.agent.runs import Runs, Site
+from slurm_plugin.agent.runs import Runs
 from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms
@@ -52,7 +53,7 @@ class Bench:
     folder: Path
     gpus: FakeGpus
     slurm: FakeSlurm
-    site: Site
+    rules: Rules
     terms: Terms
     devices: Owners = field(default_factory=Owners)
     at: durable.At = durable.nowhere
@@ -72,10 +73,10 @@ class Bench:
             self.book, gpus=self.gpus, devices=self.devices, threads=threads, journal=journal, at=self.at
         )
         store = Store(self.folder, at=self.at)
-        self.losses = Losses(self.book, slurm=self.slurm, store=store, threads=threads, node=self.site.node)
-        self.runs = Runs(self.site, self.book, slurm=self.slurm, store=store, slices=self.slices, threads=threads)
-        self.moves = self.runs._wake = Moves()
-        self.slices.moved = self.runs.stir
+        self.losses = Losses(self.book, slurm=self.slurm, store=store, threads=threads, node=self.rules.node)
+        self.runs = Runs(self.rules, self.book, slurm=self.slurm, store=store, slices=self.slices, threads=threads)
+        self.moves = self.runs.binding._wake = Moves()
+        self.slices.moved = self.runs.binding.stir
         self.slices.lost = self.losses.note
         await self.slices.open()
         await self.runs.start()
@@ -84,7 +85,7 @@ class Bench:
         await self.runs.reconcile()
         await self.runs.agree(self.terms)
         await self.until(lambda: not self.book.unseen)
-        serving = self.serving = asyncio.create_task(self.runs.serve_waiting())
+        serving = self.serving = asyncio.create_task(self.runs.binding.serve())
         try:
             yield self
         finally:

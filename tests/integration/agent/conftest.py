@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.agent.runs import Site
+from slurm_plugin.agent.binding import Rules
 from tests.integration.agent.bench import Bench
 from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu, terms
 
@@ -11,5 +11,5 @@ from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu, terms
 def bench(tmp_path: Path) -> Bench:
     """One GPU with two 1g.20gb, one 3g.40gb and no room left; a prolog waits as long as the test does."""
     full = gpu("A", ("1g.20gb", 0), ("1g.20gb", 2), ("3g.40gb", 4))
-    site = Site(node="n1", wait_s=60.0, ask_pause_s=0.0)
-    return Bench(folder=tmp_path / "state", gpus=FakeGpus(full), slurm=FakeSlurm(), site=site, terms=terms("A"))
+    rules = Rules(node="n1", wait_s=60.0, ask_pause_s=0.0)
+    return Bench(folder=tmp_path / "state", gpus=FakeGpus(full), slurm=FakeSlurm(), rules=rules, terms=terms("A"))

@@ -76,7 +76,7 @@ async def test_a_half_made_instance_is_made_anew_where_it_is_ours_and_left_where
 
 
 async def test_an_instance_that_somebody_made_by_hand_is_nobodys(bench: Bench) -> None:
-    bench.site.wait_s = 0.01
+    bench.rules.wait_s = 0.01
     put(bench, instance("A", "1g.20gb", 0))
     async with bench.running():
         put(bench, instance("A", "1g.20gb", 0), instance("A", "7g.80gb", 0, gi=77, uuid="MIG-by-hand"))
@@ -231,7 +231,7 @@ async def test_of_a_step_that_went_half_way_only_the_rest_is_tried_again(bench: 
 async def test_a_gpu_that_keeps_refusing_is_quarantined_with_its_holder_named(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.site.wait_s = 0.01
+    bench.rules.wait_s = 0.01
     async with bench.running():
         await start(bench, 1)
         refuse(bench, HELD)
@@ -316,7 +316,7 @@ async def test_a_gpu_that_will_not_be_switched_to_mig_says_who_is_in_the_way(
 async def test_a_journal_that_makes_no_sense_stops_everything_on_its_gpu_and_nothing_else(bench: Bench) -> None:
     bench.gpus.now["B"] = gpu("B", ("1g.20gb", 0), index=1)
     bench.terms = terms("A", "B")
-    bench.site.wait_s = 0.01
+    bench.rules.wait_s = 0.01
     async with bench.running():
         await start(bench, 1)
     file = bench.folder / "gpus/A.json"

@@ -39,7 +39,7 @@ async def test_a_state_folder_that_fails_turns_everybody_away_at_once_until_it_w
         bench.slurm.runs |= {job_id: run(job_id, "m20", 3 if job_id == 1 else 1) for job_id in (1, 2, 3, 4)}
         await bench.runs.prolog(1)
         waiter = asyncio.create_task(bench.runs.prolog(2))
-        await bench.until(lambda: len(bench.runs.waiting) == 1)
+        await bench.until(lambda: len(bench.runs.binding.waiting) == 1)
         spoil(bench)
         await bench.end(1)
         await asyncio.wait_for(waiter, PATIENCE_S)

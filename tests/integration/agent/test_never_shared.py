@@ -13,10 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from slurm_plugin.agent import layout
-from slurm_plugin.agent import runs as runs_module
+from slurm_plugin.agent import binding, layout
+from slurm_plugin.agent.binding import Outcome, Rules
 from slurm_plugin.agent.journal import Journal
-from slurm_plugin.agent.runs import Outcome, Site
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import NvmlError
 from slurm_plugin.model import Gpu, Instance, RunKey
@@ -58,7 +57,7 @@ class MortalOwners(Owners):
 def takes_what_is_there() -> Iterator[None]:
     """A run that waits a moment for a better slice would make hours of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs_module, "CHOOSY_S", 0.0)
+        patch.setattr(binding, "CHOOSY_S", 0.0)
         yield
 
 
@@ -70,12 +69,12 @@ class Node(RuleBasedStateMachine):
         self.fuse = Fuse()
         self.time = 100
         self.started: dict[int, RunKey] = {}  # runs whose prolog has returned and whose epilog has not been called
-        site = Site(node="n1", wait_s=600.0, ask_pause_s=0.0)
+        rules = Rules(node="n1", wait_s=600.0, ask_pause_s=0.0)
         devices = MortalOwners()
         devices.fuse = self.fuse
         there = (gpu("A", ("1g.20gb", 0), ("3g.40gb", 4)), gpu("B", ("1g.10gb", 0), ("1g.10gb", 1), index=1))
         self.bench = Bench(
-            **{"folder": self.folder / "state", "gpus": FakeGpus(*there), "slurm": FakeSlurm(), "site": site},
+            **{"folder": self.folder / "state", "gpus": FakeGpus(*there), "slurm": FakeSlurm(), "rules": rules},
             **{"terms": terms("A", "B"), "devices": devices, "at": self.fuse.burn},
         )
         self.stack = AsyncExitStack()
@@ -95,8 +94,9 @@ class Node(RuleBasedStateMachine):
     async def alive(self, what: Coroutine[Any, Any, None]) -> None:
         """Until it is done and nothing moves any more. What still waits then has waited long enough."""
         work = asyncio.create_task(what)
-        await self.bench.until(lambda: self.dead() or work.done() or (self.rests() and bool(self.bench.runs.waiting)))
-        for waiting in tuple(self.bench.runs.waiting):
+        waits = self.bench.runs.binding.waiting
+        await self.bench.until(lambda: self.dead() or work.done() or (self.rests() and bool(waits)))
+        for waiting in tuple(waits):
             waiting.end(Outcome.NONE_LEFT)
         await self.bench.until(lambda: self.dead() or (work.done() and self.rests()))
         if self.dead():

@@ -11,7 +11,7 @@ async def test_nothing_is_cut_switched_or_sealed_until_the_pool_is_managed(bench
     bench.gpus.now = {one.uuid: one for one in (gpu("A", ("1g.20gb", 0)), gpu("B", index=1, mig=MigMode.DISABLED))}
     managed = bench.terms
     bench.terms = replace(managed, gpus=frozenset("AB"), observe=True)
-    bench.site.wait_s = 0.2
+    bench.rules.wait_s = 0.2
     async with bench.running():
         before = dict(bench.gpus.now)
         bench.slurm.runs[1] = run(1)

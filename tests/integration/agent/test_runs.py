@@ -89,7 +89,7 @@ async def test_a_late_epilog_does_not_end_the_wait_of_a_newer_run(bench: Bench) 
     async with bench.running():
         await start(bench, 1, "m20", 3)
         waiter = asyncio.create_task(start(bench, 2, started_at=200))
-        await bench.until(lambda: len(bench.runs.waiting) == 1)
+        await bench.until(lambda: len(bench.runs.binding.waiting) == 1)
         await bench.runs.epilog(2, 100)
         await bench.end(1)
         await asyncio.wait_for(waiter, PATIENCE_S)
@@ -180,22 +180,22 @@ async def test_a_run_waits_for_a_slice_and_gets_it_when_another_ends(bench: Benc
     async with bench.running():
         await start(bench, 1, "m20", 3)
         waiter = asyncio.create_task(start(bench, 2))
-        await bench.until(lambda: len(bench.runs.waiting) == 1)
+        await bench.until(lambda: len(bench.runs.binding.waiting) == 1)
         await bench.end(1)
         await asyncio.wait_for(waiter, PATIENCE_S)
         assert bench.held() == {2: (FIRST,)}
-        assert not bench.runs.waiting
+        assert not bench.runs.binding.waiting
 
 
 async def test_first_come_first_served_within_a_class(bench: Bench) -> None:
     async with bench.running():
         await start(bench, 1, "m20", 3)
         many = asyncio.create_task(start(bench, 2, "m20", 4))
-        await bench.until(lambda: len(bench.runs.waiting) == 1)
+        await bench.until(lambda: len(bench.runs.binding.waiting) == 1)
         one = asyncio.create_task(start(bench, 3, "m20", 1))
-        await bench.until(lambda: len(bench.runs.waiting) == 2)
+        await bench.until(lambda: len(bench.runs.binding.waiting) == 2)
         other = asyncio.create_task(start(bench, 4, "m40"))
-        await bench.until(lambda: len(bench.runs.waiting) == 3)
+        await bench.until(lambda: len(bench.runs.binding.waiting) == 3)
         await bench.end(1)
         await asyncio.wait_for(other, PATIENCE_S)
         assert bench.held() == {4: (BIG,)}
@@ -206,21 +206,21 @@ async def test_first_come_first_served_within_a_class(bench: Bench) -> None:
 
 @pytest.mark.parametrize("requeue", [True, False])
 async def test_no_slice_in_time_sends_the_job_back_or_ends_it(bench: Bench, requeue: bool) -> None:
-    bench.site.wait_s = 0.01
+    bench.rules.wait_s = 0.01
     async with bench.running():
         await start(bench, 1, "m20", 4, requeue=requeue)
         assert bench.held() == {}
         assert bench.slurm.requeued == ([1] if requeue else [])
         assert [job_id for job_id, _ in bench.slurm.cancelled] == ([] if requeue else [1])
-        assert not bench.runs.waiting
+        assert not bench.runs.binding.waiting
 
 
 @pytest.mark.parametrize("error", [SlurmUnavailable("no answer"), SlurmError("job has ended")])
 async def test_a_job_that_can_not_be_turned_away_fails_no_prolog(bench: Bench, error: SlurmError) -> None:
-    bench.site.wait_s = 0.01
+    bench.rules.wait_s = 0.01
 
     def refuse() -> None:
-        if bench.runs.waiting or asked:
+        if bench.runs.binding.waiting or asked:
             raise error
         asked.append(1)
 
@@ -234,7 +234,7 @@ async def test_a_job_that_can_not_be_turned_away_fails_no_prolog(bench: Bench, e
 async def test_an_epilog_ends_the_wait_of_its_jobs_prolog(bench: Bench) -> None:
     async with bench.running():
         waiter = asyncio.create_task(start(bench, 1, "m20", 4))
-        await bench.until(lambda: len(bench.runs.waiting) == 1)
+        await bench.until(lambda: len(bench.runs.binding.waiting) == 1)
         await bench.end(1)
         await asyncio.wait_for(waiter, PATIENCE_S)
         assert (bench.held(), bench.slurm.requeued, bench.slurm.cancelled) == ({}, [], [])
@@ -309,7 +309,7 @@ async def test_a_release_waits_for_the_controller_only_where_it_asked(bench: Ben
         assert job_id not in bench.book.grants
         told.append((job_id, slices))
 
-    bench.site.fence = fence
+    bench.rules.fence = fence
     bench.terms = terms("A", offers={FIRST: Offer(gres_class="m20", ask=True), SECOND: Offer(gres_class="m20")})
     async with bench.running():
         await start(bench, 1)
@@ -326,7 +326,7 @@ async def test_a_grant_that_can_not_be_written_is_not_given(bench: Bench) -> Non
             raise OSError(28, "no space left")
 
     bench.at = full
-    bench.site.wait_s = 0.01
+    bench.rules.wait_s = 0.01
     async with bench.running():
         await start(bench, 1)
         assert bench.held() == {}
@@ -427,7 +427,9 @@ async def test_nothing_is_cut_for_a_run_while_a_freed_slice_is_looked_at(bench: 
         bench.gpus.processes = slow  # type: ignore[method-assign]
         await bench.end(1)
         waiter = asyncio.create_task(start(bench, 2))
-        await bench.until(lambda: len(bench.runs.waiting) == 1 and bench.moves.rests and not bench.moves.is_set())
+        await bench.until(
+            lambda: len(bench.runs.binding.waiting) == 1 and bench.moves.rests and not bench.moves.is_set()
+        )
         looked.set()
         await asyncio.wait_for(waiter, PATIENCE_S)
         assert bench.held() == {2: (FIRST,)}

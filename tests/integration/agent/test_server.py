@@ -177,9 +177,9 @@ async def test_a_caller_that_leaves_a_waiting_prolog_ends_its_wait(site: Site) -
     site.bench.slurm.runs[1] = run(1, "m20", 9)
     _, writer = await asyncio.open_unix_connection(str(site.path))
     writer.write(b"prolog job=1\n")
-    await site.bench.until(lambda: len(site.bench.runs.waiting) == 1)
+    await site.bench.until(lambda: len(site.bench.runs.binding.waiting) == 1)
     writer.close()
-    await site.bench.until(lambda: not site.bench.runs.waiting)
+    await site.bench.until(lambda: not site.bench.runs.binding.waiting)
     assert (site.bench.slurm.requeued, site.bench.slurm.cancelled) == ([], [])
 
 

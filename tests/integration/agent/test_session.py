@@ -75,7 +75,7 @@ async def site(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S
         session = ControllerSession(controller.dial, runs=bench.runs, slices=bench.slices, inventory=inventory)
         stir = bench.slices.moved
         bench.slices.moved = lambda: (stir(), session.changed())[0]
-        bench.site.fence = session.fence
+        bench.rules.fence = session.fence
         talking = asyncio.create_task(session.run())
         yield Site(bench, controller, session)
         talking.cancel()

@@ -96,7 +96,11 @@ class Node:
             descriptors=len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - no handle of its own
             files=tuple(sorted(str(one) for one in self.folder.rglob("*") if "node" not in one.parts)),
             tasks=len(asyncio.all_tasks()),
-            held=len(book.grants) + len(book.without) + len(book.haunted) + len(runs.waiting) + len(runs._locks),
+            held=len(book.grants)
+            + len(book.without)
+            + len(book.haunted)
+            + len(runs.binding.waiting)
+            + len(runs._locks),
             bytes=traced(),
             resident=resident(),
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.agent import runs as runs_module
+from slurm_plugin.agent import binding
 from slurm_plugin.agent import vacancy as vacancy_module
 from slurm_plugin.agent.convert import gpu_to_wire
 from slurm_plugin.model import Gpu, Instance, Step
@@ -151,14 +151,14 @@ async def test_a_run_waits_a_moment_for_a_smaller_slice_that_is_being_looked_at(
             looking.wait(PATIENCE_S)
         return real(slice_)
 
-    monkeypatch.setattr(runs_module, "CHOOSY_S", PATIENCE_S)
+    monkeypatch.setattr(binding, "CHOOSY_S", PATIENCE_S)
     async with bench.running():
         monkeypatch.setattr(bench.gpus, "processes", slow)
         bench.slices.freed([FIRST, SECOND])
         bench.slurm.runs[1] = run(1)
         prolog = asyncio.create_task(bench.runs.prolog(1))
         try:
-            await bench.until(lambda: bench.runs.waiting)
+            await bench.until(lambda: bench.runs.binding.waiting)
             assert bench.held() == {}  # the big one is idle, and serves it too
         finally:
             looking.set()
@@ -169,7 +169,7 @@ async def test_a_run_waits_a_moment_for_a_smaller_slice_that_is_being_looked_at(
 async def test_a_run_does_not_wait_long_for_a_look_that_does_not_end(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs_module, "CHOOSY_S", 0.05)
+    monkeypatch.setattr(binding, "CHOOSY_S", 0.05)
     async with bench.running():
         bench.book.unseen |= {FIRST, SECOND}
         bench.slurm.runs[1] = run(1)

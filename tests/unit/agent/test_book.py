@@ -20,7 +20,7 @@ def book() -> Book:
 def test_a_granted_slice_is_nobody_elses_until_it_is_dropped(book: Book) -> None:
     book.add(grant(1, FIRST))
     assert book.pick(2, Want(gres_class="m20", count=2)) == (SECOND,)
-    book.drop(1)
+    book.drop(book.grants[1])
     assert len(book.pick(2, Want(gres_class="m20", count=2))) == 2
 
 
@@ -43,7 +43,7 @@ def test_a_promised_slice_is_kept_for_its_run_alone(book: Book) -> None:
     with pytest.raises(ValueError, match="somebody's"):
         book.add(grant(2, FIRST))
     book.add(grant(1, FIRST))
-    book.drop(1)
+    book.drop(book.grants[1])
     assert book.pick(2, ONE) == (FIRST,)
 
 
