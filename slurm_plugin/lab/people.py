@@ -5,7 +5,7 @@ import pwd
 from slurm_plugin.errors import LabError
 from slurm_plugin.lab.command import run_command
 
-PEOPLE = ("alice", "bob")
+PEOPLE = ("alice", "bob", "carol")
 
 
 def ensure_people() -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def common_conf(lab: Lab) -> str:
         # Without these the daemons listen on every address of the machine.
         "CommunicationParameters": "NoInAddrAny,NoCtldInAddrAny",
         "SlurmUser": "root",
-        "AuthInfo": f"socket={lab.munge_socket}",
+        "AuthInfo": f"socket={lab.munge_socket},cred_expire={lab.spec.requeue_delay_s}",
         "StateSaveLocation": lab.state / "slurmctld",
         "SlurmdSpoolDir": lab.state / "slurmd" / "%n",
         "SlurmctldPidFile": lab.run / "slurmctld.pid",

@@ -22,6 +22,7 @@ class LabSpec:
     """What somebody asks for. `products` go round the nodes.
 
     Without `pool` it is a plain Slurm, with no daemon of ours. `slurm_lines` are added to slurm.conf as they are.
+    `requeue_delay_s`: how long a requeued job waits before it may start. Slurm ties it to the life of a credential.
     """
 
     name: str = "hpc"
@@ -30,6 +31,7 @@ class LabSpec:
     products: tuple[str, ...] = ("h100-80gb",)
     accounting: bool = False
     pool: bool = True
+    requeue_delay_s: int = 120
     slurm_lines: tuple[str, ...] = ()
 
 

@@ -26,7 +26,8 @@ def text_of(made: object, name: str) -> str:
 def test_everything_of_slurms_is_private_to_the_folder_and_on_loopback() -> None:
     made = lab(nodes=2)
     conf = settings(text_of(made, "/run/vgpu-lab/hpc/etc/common.conf"))
-    paths = [value.removeprefix("socket=") for value in conf.values() if value.removeprefix("socket=").startswith("/")]
+    assert conf.pop("AuthInfo") == "socket=/run/vgpu-lab/hpc/run/munge.sock,cred_expire=120"
+    paths = [value for value in conf.values() if value.startswith("/")]
     assert {path for path in paths if not path.startswith("/run/vgpu-lab/hpc/")} == {"/bin/true"}
     assert conf["CommunicationParameters"] == "NoInAddrAny,NoCtldInAddrAny"
     assert conf["SlurmctldHost"] == "host(127.0.0.1)"

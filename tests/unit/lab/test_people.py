@@ -27,14 +27,14 @@ class Machine:
 
 
 def test_only_who_is_missing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    Machine(monkeypatch, {"alice"}, {"bob": True})
+    Machine(monkeypatch, {"alice", "carol"}, {"bob": True})
     assert people.ensure_people() == ("bob",)
 
 
 def test_whom_another_lab_made_at_the_same_moment_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(monkeypatch, set(), {"alice": "other was quicker", "bob": True})
+    machine = Machine(monkeypatch, {"carol"}, {"alice": "other was quicker", "bob": True})
     assert people.ensure_people() == ("bob",)
-    assert machine.accounts == {"alice", "bob"}
+    assert machine.accounts == {"alice", "bob", "carol"}
 
 
 def test_an_account_that_can_not_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
