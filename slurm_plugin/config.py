@@ -9,10 +9,12 @@ import yaml
 from pydantic import ValidationError
 
 from slurm_plugin.config_classes import mistakes
+from slurm_plugin.config_planning import guarantee
 from slurm_plugin.config_schema import ControllerSection, PoolFile, keys_at
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.layouts import why_impossible
 from slurm_plugin.mig.products import load_products, product_named
+from slurm_plugin.planning import Guarantee
 from slurm_plugin.pool import ControllerPlace, NodeGroup, PoolConfig, Share
 from slurm_plugin.slurm.hostlist import expand
 
@@ -46,7 +48,7 @@ def parse_pool(text: str, *, source: str = "pool.yaml") -> PoolConfig:
         file = PoolFile.model_validate(document.data)
     except ValidationError as wrong:
         raise _first(wrong, document) from None
-    pool = file.to_pool(_hosts(file, document))
+    pool = file.to_pool(_hosts(file, document), _guarantees(file, document))
     for nth, group in enumerate(pool.groups):
         for which, share in enumerate(group.shares):
             _check_layout(group, share, document, _layout_path(document, nth, which))
@@ -166,6 +168,18 @@ def _hosts(file: PoolFile, document: _Document) -> list[tuple[str, ...]]:
             seen.add(host)
         groups.append(hosts)
     return groups
+
+
+def _guarantees(file: PoolFile, document: _Document) -> list[Guarantee]:
+    found = []
+    for subject, promises in file.planning.guarantees.items():
+        for promise in promises:
+            try:
+                found.append(guarantee(subject, promise))
+            except ValueError as error:
+                where = document.where(("planning", "guarantees", subject))
+                raise ConfigError(f"{where}: planning.guarantees: {error}") from None
+    return found
 
 
 def _layout_path(document: _Document, group: int, share: int) -> Path_:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import TypeVar
 
+from slurm_plugin import config_promises
 from slurm_plugin.catalogue import Catalogue, Class
 from slurm_plugin.classes import NamedClass, Products, build, check_aliases, class_named
 from slurm_plugin.errors import ConfigError
@@ -20,7 +21,8 @@ def mistakes(pool: PoolConfig) -> Iterable[tuple[Where, ConfigError]]:
     The models are those that `product:` names when it does so for every entry, else all that are known: whether the
     GPUs that are really there can serve a class is for `plan` and `apply` to say.
     """
-    if not (pool.classes or pool.aliases or pool.default_class):
+    planning = pool.planning
+    if not (pool.classes or pool.aliases or pool.default_class or planning.guarantees or planning.reaches):
         return
     kinds, good = _kinds(pool), dict[str, NamedClass]()
     for name, wish in pool.classes.items():
@@ -38,6 +40,15 @@ def mistakes(pool: PoolConfig) -> Iterable[tuple[Where, ConfigError]]:
         wrong = _always(lambda book: class_named(pool.default_class, book(), "default_class"), books)
         if wrong is not None:
             yield ("default_class",), wrong
+    unknown = False
+    for place, name in config_promises.planned(pool):
+        attempt = partial(config_promises.meaning, pool, name, where=".".join(place))
+        wrong = _always(lambda book, attempt=attempt: attempt(book=book()), books)  # type: ignore[misc]
+        if wrong is not None:
+            unknown = True
+            yield place, wrong
+    if not unknown:
+        yield from config_promises.mistakes(pool, books[-1]())
 
 
 def _kinds(pool: PoolConfig) -> list[Products]:

@@ -9,8 +9,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from slurm_plugin.catalogue import Exclusive
 from slurm_plugin.classes import NamedClass, named_class
+from slurm_plugin.config_planning import ChangingSection, PlanningSection, ReachSection
 from slurm_plugin.errors import ConfigError
-from slurm_plugin.pool import ControllerPlace, GresNames, Mode, NodeGroup, PoolConfig, Share
+from slurm_plugin.planning import Follow, Guarantee
+from slurm_plugin.pool import ControllerPlace, GresNames, Mode, NodeGroup, PoolConfig, Share, StuckProlog
 
 MAX_TOTAL = 1_000_000
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -86,6 +88,7 @@ class NodesSection(_Section):
     mix: Annotated[list[ShareSection], Field(min_length=1, max_length=64)] | None = None
     product: str = ""
     count: Annotated[int, Field(ge=1, le=64)] | None = None
+    follow: Literal["layout", "queue"] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "NodesSection":
@@ -101,12 +104,20 @@ class NodesSection(_Section):
         gpus = None if isinstance(self.gpus, str) else tuple(sorted(set(self.gpus)))
         shares = [Share(layout=self.layout)] if self.layout else []
         shares += [Share(layout=part.layout, share=part.share) for part in self.mix or ()]
-        return NodeGroup(hosts=hosts, gpus=gpus, shares=tuple(shares), product=self.product, count=self.count or 0)
+        return NodeGroup(
+            hosts=hosts,
+            gpus=gpus,
+            shares=tuple(shares),
+            product=self.product,
+            count=self.count or 0,
+            follow=Follow(self.follow) if self.follow else None,
+        )
 
 
 class PolicySection(_Section):
     exclusive: Literal["refuse", "allow"] = "refuse"
     mode: Literal["manage", "observe"] = "manage"
+    stuck_prolog: Literal["requeue", "report"] = "requeue"
 
 
 class ControllerSection(_Section):
@@ -134,6 +145,7 @@ class PoolFile(_Section):
     aliases: dict[str, str] = {}
     nodes: Annotated[list[NodesSection], Field(min_length=1)]
     policy: PolicySection = PolicySection()
+    planning: PlanningSection = PlanningSection()
     controller: ControllerSection = ControllerSection()
 
     @model_validator(mode="after")
@@ -144,8 +156,8 @@ class PoolFile(_Section):
             raise ValueError("gres.name and gres.memory must differ")
         return self
 
-    def to_pool(self, hosts: Sequence[tuple[str, ...]]) -> PoolConfig:
-        """`hosts`: those of each entry of nodes, expanded."""
+    def to_pool(self, hosts: Sequence[tuple[str, ...]], guarantees: Sequence[Guarantee]) -> PoolConfig:
+        """`hosts`: those of each entry of nodes, expanded; `guarantees`: those of planning, understood."""
         return PoolConfig(
             pool=self.pool,
             partitions=tuple(self.partitions),
@@ -157,19 +169,31 @@ class PoolFile(_Section):
             groups=tuple(s.to_group(names) for s, names in zip(self.nodes, hosts, strict=True)),
             exclusive=Exclusive(self.policy.exclusive),
             mode=Mode(self.policy.mode),
+            stuck_prolog=StuckProlog(self.policy.stuck_prolog),
+            planning=self.planning.to_planning(guarantees),
             controller=self.controller.to_place(),
         )
 
 
 def keys_at(path: tuple[str | int, ...]) -> tuple[str, ...]:
     """The keys that are known at a place of the file."""
-    if path[:1] == ("classes",) and len(path) == 2:
-        return tuple(ClassSection.model_fields)
-    if path[:1] == ("nodes",):
-        return tuple((ShareSection if len(path) > 2 else NodesSection).model_fields)
-    sections: dict[str | int, type[BaseModel]] = {
-        "gres": GresSection,
-        "policy": PolicySection,
-        "controller": ControllerSection,
-    }
-    return tuple((sections[path[0]] if path and path[0] in sections else PoolFile).model_fields)
+    section = next((kind for pattern, kind in _SECTIONS if _matches(pattern, path)), PoolFile)
+    return tuple(section.model_fields)
+
+
+_ANY = None  # any part of a path
+_SECTIONS: tuple[tuple[tuple[str | None, ...], type[BaseModel]], ...] = (
+    (("classes", _ANY), ClassSection),
+    (("nodes", _ANY), NodesSection),
+    (("nodes", _ANY, "mix", _ANY), ShareSection),
+    (("gres",), GresSection),
+    (("policy",), PolicySection),
+    (("planning",), PlanningSection),
+    (("planning", "changing"), ChangingSection),
+    (("planning", "classes", _ANY), ReachSection),
+    (("controller",), ControllerSection),
+)
+
+
+def _matches(pattern: tuple[str | None, ...], path: tuple[str | int, ...]) -> bool:
+    return len(pattern) == len(path) and all(part in (_ANY, here) for part, here in zip(pattern, path, strict=True))

@@ -7,11 +7,19 @@ from pathlib import Path
 
 from slurm_plugin.catalogue import Exclusive
 from slurm_plugin.classes import NamedClass
+from slurm_plugin.planning import Follow, Planning
 
 
 class Mode(StrEnum):
     MANAGE = "manage"
     OBSERVE = "observe"  # report, change nothing
+
+
+class StuckProlog(StrEnum):
+    """What becomes of a job whose prolog was lost."""
+
+    REQUEUE = "requeue"  # cancelled, when it can't be
+    REPORT = "report"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,7 @@ class NodeGroup:
     shares: tuple[Share, ...] = ()  # empty: the slices stay as they are found
     product: str = ""  # what its GPUs are, for a catalogue before an agent was ever there
     count: int = 0  # GPUs a node has, in the pool or not; 0: not said
+    follow: Follow | None = None  # None: as the pool's planning says
 
     def takes(self, index: int) -> bool:
         return self.gpus is None or index in self.gpus
@@ -82,8 +91,14 @@ class PoolConfig:
     groups: tuple[NodeGroup, ...] = ()
     exclusive: Exclusive = Exclusive.REFUSE
     mode: Mode = Mode.MANAGE
+    stuck_prolog: StuckProlog = StuckProlog.REQUEUE
+    planning: Planning = field(default_factory=Planning)
     controller: ControllerPlace = field(default_factory=ControllerPlace)
 
     @property
     def hosts(self) -> tuple[str, ...]:
         return tuple(host for group in self.groups for host in group.hosts)
+
+    def follow(self, group: NodeGroup) -> Follow:
+        """What the layouts of these nodes follow."""
+        return group.follow or self.planning.follow
