@@ -14,12 +14,14 @@ from slurm_plugin.controller.demand import closing, demands, maintained, over, t
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.offers import Offering, assign, reserve
+from slurm_plugin.controller.prologs import IN_PROLOG, lost_prologs
 from slurm_plugin.controller.state import (
     WITHHELD,
     Action,
     Agent,
     Decision,
     GpuPlan,
+    LostProlog,
     NodeState,
     NodeView,
     OfferOut,
@@ -28,10 +30,10 @@ from slurm_plugin.controller.state import (
 )
 from slurm_plugin.controller.wants import Demand, OfferNode
 from slurm_plugin.model import Grant, Step
-from slurm_plugin.pool import Mode
+from slurm_plugin.pool import Mode, StuckProlog
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
-STUCK_S = 60.0  # a running job without a grant for so long has lost its prolog
+STUCK_S = 60.0  # a running job without a grant for so long takes no slice any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,7 @@ def decide(state: State) -> Decision:
     part = state.part
     assigned = spread(state.nodes, state.assigned) if part is None else state.assigned
     waiting_to_bind = unbound(state)
+    lost = lost_prologs(state) if part is None else ()
     nodes = {
         name: _node(state, state.nodes[name], waiting_to_bind.get(name, ()), assigned) for name in sorted(state.nodes)
     }
@@ -63,6 +66,7 @@ def decide(state: State) -> Decision:
         part=part is not None,
     )
     classes = _classes(state, nodes, offering)
+    _tell_lost(state, lost, nodes)
     ended = over(state)
     soon = {name: _soon(node, ended, offering.asked) for name, node in nodes.items()}
     gres = {
@@ -80,8 +84,20 @@ def decide(state: State) -> Decision:
         assigned=assigned,
         problems={name: tuple(node.problems) for name, node in nodes.items() if node.problems},
         waiting=frozenset(demand.job_id for demand in offering.waiting),
+        lost=lost if _sends_back(state) else (),
         loans=_loans(state, wanted, offering),
     )
+
+
+def _sends_back(state: State) -> bool:
+    return state.config.mode is Mode.MANAGE and state.config.stuck_prolog is StuckProlog.REQUEUE
+
+
+def _tell_lost(state: State, lost: Iterable[LostProlog], nodes: Mapping[str, _Node]) -> None:
+    todo = "it is sent back" if _sends_back(state) else "scontrol requeue it"
+    for one in lost:
+        for name in one.nodes:
+            nodes[name].problems.append(f"job {one.job_id} will never start, its prolog was lost here: {todo}")
 
 
 def _loans(state: State, wanted: Iterable[Demand], offering: Offering) -> Loans:
@@ -105,8 +121,8 @@ def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob], assigned: Ma
                 unbound[item.type] = unbound.get(item.type, 0) + item.count
         if state.now - job.started_at < STUCK_S:
             starting = True
-        elif node.agent is Agent.CONNECTED:
-            problems.append(f"job {job.job_id} runs here and has no slice: its prolog was lost; scontrol requeue it")
+        elif node.agent is Agent.CONNECTED and job.reason != IN_PROLOG:
+            problems.append(f"job {job.job_id} runs here and has no slice: scontrol requeue it")
     idle = [piece for piece in node.view.slices if piece.uuid not in node.view.holder] if unbound else []
     reserved = reserve(idle, unbound, state.present, state.serving) if unbound else {}
     layout = plan_node(node, assigned, reserved)

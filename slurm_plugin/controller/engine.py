@@ -22,6 +22,7 @@ from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.desk import Desk, Views
 from slurm_plugin.controller.fences import Fence, Fences
 from slurm_plugin.controller.keep import Keep
+from slurm_plugin.controller.rescue import Rescue
 from slurm_plugin.controller.roster import Member, Roster
 from slurm_plugin.controller.shopfront import Shopfront
 from slurm_plugin.controller.state import Action, Agent, Decision
@@ -65,6 +66,7 @@ class Engine:
             clock=clock,
         )
         self._fences = Fences(self.desk)
+        self._rescue = Rescue(self.desk, slurm)
         self._applied: PoolConfig | None = None  # what the next pass is to follow
         self._planning = asyncio.Lock()
         self._failures = 0
@@ -167,9 +169,10 @@ class Engine:
     # -- the loop
 
     async def run(self) -> None:
-        """Pass after pass, for ever, and fence after fence beside them."""
+        """Pass after pass, for ever; fence after fence, and rescue after rescue, beside them."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._fences.run())
+            group.create_task(self._rescue.run())
             group.create_task(self._loop())
 
     async def _loop(self) -> None:
@@ -254,6 +257,7 @@ class Engine:
         desk.decision, desk.decided_for = decision, desk.config
         spoke = desk.tell(decision.offers)
         if desk.config.mode is Mode.MANAGE:
+            self._rescue.see(decision.lost)
             await self._carry_out(decision, views, read, spoke=spoke)
 
     def _takes_away(self, decision: Decision) -> bool:

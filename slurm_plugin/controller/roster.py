@@ -69,7 +69,8 @@ class Member:
     def look(self) -> None:
         self.geometry = geometry(self.gpus, self.group)
         if self.inventory is not None and self.gpus is not None:
-            self.view = NodeView.of(self.gpus, wire.grants_of(self.inventory), self.group)
+            waiting = (prolog.job_id for prolog in self.inventory.waiting)
+            self.view = NodeView.of(self.gpus, wire.grants_of(self.inventory), self.group, waiting)
 
     def say(self, message: pb.ToAgent) -> None:
         """Queue a message for the agent; one that does not read is thrown out, and comes back with a new session."""

@@ -1,6 +1,6 @@
 """PURE: what the controller knows when it decides, and what it decided."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -45,16 +45,20 @@ class NodeView:
     gpus: tuple[Gpu, ...] = ()
     slices: tuple[Slice, ...] = ()  # usable ones of the pool's GPUs, in a fixed order
     holder: Mapping[str, Grant] = field(default_factory=dict)  # slice -> who has it
-    bound: frozenset[tuple[int, int]] = frozenset()  # (job, started at) of every grant, empty ones too
+    bound: Mapping[tuple[int, int], float] = field(default_factory=dict)  # (job, started at) of every grant -> made at
+    waiting: frozenset[int] = frozenset()  # jobs whose prologs wait for a slice
 
     @classmethod
-    def of(cls, gpus: tuple[Gpu, ...], grants: tuple[Grant, ...], group: NodeGroup) -> "NodeView":
+    def of(
+        cls, gpus: tuple[Gpu, ...], grants: tuple[Grant, ...], group: NodeGroup, waiting: Iterable[int] = ()
+    ) -> "NodeView":
         usable = (gpu for gpu in gpus if group.takes(gpu.index) and not gpu.fault)
         return cls(
             gpus=gpus,
             slices=tuple(piece for gpu in usable for piece in slices_of(gpu)),
             holder={uuid: grant for grant in grants for uuid in grant.slices},
-            bound=frozenset((grant.run.job_id, grant.run.started_at) for grant in grants),
+            bound={(grant.run.job_id, grant.run.started_at): grant.made_at for grant in grants},
+            waiting=frozenset(waiting),
         )
 
 
@@ -106,6 +110,16 @@ class OfferOut:
     ask: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostProlog:
+    """A run that Slurm counts as running and that will never start: nobody carries its prolog on."""
+
+    job_id: int
+    started_at: int
+    uid: int
+    nodes: tuple[str, ...]  # those on which it was lost
+
+
 class Action(StrEnum):
     KEEP = "keep"
     CHANGE = "change"
@@ -137,6 +151,7 @@ class Decision:
     problems: Mapping[str, tuple[str, ...]]  # node -> lines; "" for the pool's own
     waiting: frozenset[int] = frozenset()  # jobs that did not find what they need
     loans: Loans = field(default_factory=Loans)
+    lost: tuple[LostProlog, ...] = ()  # what to send back
 
     def without(self, names: Collection[str], newer: "Decision") -> "Decision":
         """The same, but nothing is done about these nodes, whose offers are those of a newer decision."""

@@ -51,6 +51,8 @@ class DictSlurm:
         default_factory=lambda: {"gpu": {"State": "UP"}, "vgpu-wait": {"State": "DOWN"}}
     )
     asked_for: tuple[str, ...] = ()  # partitions whose jobs were read last
+    takes_back: bool = True  # every job is a batch job that may be requeued
+    sent_back: list[tuple[int, str]] = field(default_factory=list)
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
         self._answer()
@@ -118,7 +120,15 @@ class DictSlurm:
         )
 
     async def run_of(self, job_id: int) -> JobRun | None:
-        raise SlurmUnavailable("the controller never asks")
+        self._answer()
+        job = self.jobs.get(job_id)
+        return job and JobRun(
+            key=RunKey(job_id=job_id, started_at=job.started_at, uid=job.uid),
+            state=job.state,
+            gres=job.gres,
+            batch=self.takes_back,
+            requeue=self.takes_back,
+        )
 
     async def runs_on(self, node: str) -> tuple[JobRun, ...]:
         raise SlurmUnavailable("the controller never asks")
@@ -127,10 +137,12 @@ class DictSlurm:
         raise SlurmUnavailable("the controller never asks")
 
     async def requeue(self, run: RunKey) -> None:
-        raise SlurmUnavailable("the controller never does")
+        self.sent_back.append((run.job_id, "requeue"))
+        self.end(run.job_id)
 
     async def cancel(self, run: RunKey, why: str) -> None:
-        raise SlurmUnavailable("the controller never does")
+        self.sent_back.append((run.job_id, why))
+        self.end(run.job_id)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from slurm_plugin.catalogue import Exclusive
 from slurm_plugin.classes import NamedClass
 from slurm_plugin.config import load_pool, parse_pool
 from slurm_plugin.errors import ConfigError
-from slurm_plugin.pool import Mode, Share
+from slurm_plugin.pool import Mode, Share, StuckProlog
 
 EXAMPLE = Path(__file__).parents[3] / "configs" / "pool.yaml"
 SHORT = "version: 1\npool: hpc\npartitions: [gpu]\nnodes:\n  - hosts: n[1-2]\n"
@@ -25,7 +25,9 @@ def test_example_is_read_and_shows_every_key() -> None:
     assert (pool.groups[0].product, pool.groups[0].count) == ("h100-80gb", 4)
     assert [share.share for share in pool.groups[1].shares] == [2, 1]
     assert pool.groups[1].gpus == (0, 1, 2, 3)
-    assert (pool.exclusive, pool.mode) == (Exclusive.REFUSE, Mode.MANAGE)
+    assert (pool.exclusive, pool.mode, pool.stuck_prolog) == (Exclusive.REFUSE, Mode.MANAGE, StuckProlog.REQUEUE)
+    told = parse_pool(SHORT + "policy: {stuck_prolog: report}\n")
+    assert told.stuck_prolog is StuckProlog.REPORT
 
 
 def test_short_file_gets_the_defaults() -> None:

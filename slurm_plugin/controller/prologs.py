@@ -1,0 +1,51 @@
+"""PURE: jobs that Slurm counts as running and that will never start, because nobody carries their prologs on.
+
+A slurmd that is killed in a prolog forgets it. The prolog itself may live on and even get a slice: the next slurmd does
+not know that it ended, and Slurm shows the job as RUNNING, for the reason Prolog, until somebody requeues it.
+
+A slurmd that started later than the job proves that. Without one, the job may be in a long prolog of the site's own.
+"""
+
+from slurm_plugin.controller.state import Agent, LostProlog, NodeState, State
+from slurm_plugin.ports import QueuedJob
+
+IN_PROLOG = "Prolog"  # Slurm's reason, until the prolog has ended on every node of the job
+# After a start of slurmd: Slurm tries for 10 s to reach a slurmd, so the new one may have been told to run the prolog.
+RESTARTED_S = 20.0
+LONGEST_S = 300.0  # a prolog that has not come to ours in that time
+
+
+def lost_prologs(state: State) -> tuple[LostProlog, ...]:
+    """Oldest first. Not those that an agent keeps waiting, or on a node whose agent is away or can't tell."""
+    found = (_lost(state, job) for job in state.jobs if _is_ours(state, job))
+    return tuple(sorted((one for one in found if one is not None), key=lambda one: (one.started_at, one.job_id)))
+
+
+def _is_ours(state: State, job: QueuedJob) -> bool:
+    """In a partition of the pool, with a class that job_submit has written, and told to be in its prolog."""
+    if job.state != "RUNNING" or job.reason != IN_PROLOG or not job.on_nodes:
+        return False
+    names = state.config.gres
+    classes = {item.type for item in job.gres if item.name == names.name and item.count}
+    return bool(classes & state.serving.profiles.keys()) and set(job.partitions) <= set(state.config.partitions)
+
+
+def _lost(state: State, job: QueuedJob) -> LostProlog | None:
+    nodes = [state.nodes.get(name) for name in job.on_nodes]
+    there = [node for node in nodes if node is not None and _tells(node, job)]
+    if len(there) < len(nodes):
+        return None
+    lost = tuple(node.name for node in there if _is_lost(node, job, state.now))
+    return LostProlog(job_id=job.job_id, started_at=job.started_at, uid=job.uid, nodes=lost) if lost else None
+
+
+def _tells(node: NodeState, job: QueuedJob) -> bool:
+    return node.agent is Agent.CONNECTED and not node.fault and job.job_id not in node.view.waiting
+
+
+def _is_lost(node: NodeState, job: QueuedJob, now: float) -> bool:
+    bound_at = node.view.bound.get((job.job_id, job.started_at))
+    slurmd_at = node.slurm.slurmd_started_at if node.slurm is not None else 0
+    if slurmd_at > job.started_at:
+        return now - max(slurmd_at, bound_at or 0.0) >= RESTARTED_S
+    return bound_at is None and now - job.started_at >= LONGEST_S

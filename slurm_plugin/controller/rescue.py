@@ -1,0 +1,89 @@
+"""Sending back the jobs whose prologs were lost, one after the other.
+
+A batch job that may be requeued is, and every other one is cancelled with a message. Slurm is asked first whether it is
+still the same run: the decision is as old as the reading of the queue it was made on.
+
+Crash: a job was sent back or was not; the next controller finds it as this one did.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+
+from slurm_plugin.controller.desk import Desk
+from slurm_plugin.controller.state import LostProlog
+from slurm_plugin.errors import SlurmError
+from slurm_plugin.ports import Slurm
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 3.0  # a job must be found lost for so long: agents and Slurm are not read at one moment
+SPACING_S = 1.0  # between two jobs
+AGAIN_S = 30.0  # until a job that is still there is tried again
+TIMES = 3  # a job that loses every prolog is for a person to look at
+TOLD_S = 60.0  # how long status tells what a person should know
+
+
+class Rescue:
+    def __init__(self, desk: Desk, slurm: Slurm) -> None:
+        self._desk = desk
+        self._slurm = slurm
+        self._due: dict[LostProlog, float] = {}  # when to act
+        self._times: Counter[int] = Counter()  # by job: how often one was sent back
+        self._told_until = 0.0
+        self._some = asyncio.Event()
+
+    def see(self, lost: Iterable[LostProlog]) -> None:
+        """What the last pass found lost; whatever it did not find is so no more."""
+        now = self._desk.clock()
+        self._due = {one: self._due.get(one, now + PATIENCE_S) for one in lost}
+        if self._due:
+            self._some.set()
+        else:
+            self._forget()
+        if now >= self._told_until:
+            self._desk.problems.pop("prologs", None)
+
+    def _forget(self) -> None:
+        if self._times:
+            self._times &= Counter({job.job_id: TIMES for job in self._desk.books.jobs})
+
+    async def run(self) -> None:
+        """For ever, whatever Slurm says."""
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            while (one := self._next()) is not None:
+                try:
+                    await self._send_back(one)
+                except SlurmError as error:
+                    log.warning("prolog.not_sent_back", extra={"job": one.job_id, "error": str(error)})
+                    self._tell(f"job {one.job_id} lost its prolog, and Slurm does not take it back: {error}")
+                await asyncio.sleep(SPACING_S)
+
+    def _next(self) -> LostProlog | None:
+        now = self._desk.clock()
+        return next((one for one, due in self._due.items() if due <= now), None)
+
+    async def _send_back(self, lost: LostProlog) -> None:
+        self._due[lost] = self._desk.clock() + AGAIN_S
+        facts = {"job": lost.job_id, "started_at": lost.started_at, "nodes": lost.nodes}
+        run = await self._slurm.run_of(lost.job_id)
+        if run is None or run.state != "RUNNING" or (run.key.started_at, run.key.uid) != (lost.started_at, lost.uid):
+            log.info("prolog.over", extra=facts)
+        elif self._times[lost.job_id] >= TIMES:
+            log.error("prolog.lost_too_often", extra=facts | {"times": TIMES})
+            self._tell(f"job {lost.job_id} lost its prolog {TIMES} times and more: look at {', '.join(lost.nodes)}")
+        elif run.requeue:
+            self._times[lost.job_id] += 1
+            log.warning("prolog.requeue", extra=facts)
+            await self._slurm.requeue(run.key)
+        else:
+            log.warning("prolog.cancel", extra=facts)
+            await self._slurm.cancel(run.key, f"vgpu: slurmd was restarted in its prolog on {', '.join(lost.nodes)}")
+            self._tell(f"job {lost.job_id} was cancelled: it lost its prolog and can't be requeued")
+
+    def _tell(self, text: str) -> None:
+        self._desk.problems["prologs"] = text
+        self._told_until = self._desk.clock() + TOLD_S
