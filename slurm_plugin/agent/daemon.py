@@ -33,6 +33,7 @@ from slurm_plugin.agent.tasks import Tasks
 from slurm_plugin.agent.threads import Threads
 from slurm_plugin.ports import Gpus, Slurm
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
+from slurm_plugin.wire import gpu_to_wire, grant_to_wire
 
 log = logging.getLogger(__name__)
 
@@ -151,11 +152,8 @@ class Agent:
         return pool_pb2.Inventory(
             node=self._config.node,
             revision=revision,
-            gpus=[convert.gpu_to_wire(gpu, self.book.haunted, self.idle.since) for gpu in self.book.gpus],
-            grants=[
-                convert.grant_to_wire(grant, self.book.isolation(grant.run.job_id))
-                for grant in self.book.grants.values()
-            ],
+            gpus=[gpu_to_wire(gpu, self.book.haunted, self.idle.since) for gpu in self.book.gpus],
+            grants=[grant_to_wire(grant, self.book.isolation(grant.run.job_id)) for grant in self.book.grants.values()],
             waiting=convert.waiting_to_wire(self.runs.binding.waiting),
             agent_version=self._version,
             started_at=self._started_at,

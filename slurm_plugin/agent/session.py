@@ -13,11 +13,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from slurm_plugin.agent.convert import step_from_wire, terms_from_wire
+from slurm_plugin.agent.convert import terms_from_wire
 from slurm_plugin.agent.runs import Runs
 from slurm_plugin.agent.slices import Slices
 from slurm_plugin.errors import NvmlError, VgpuError
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
+from slurm_plugin.wire import step_from_wire
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,8 @@ from slurm_plugin.cli.view import (
 )
 from slurm_plugin.mig.compare import differences
 from slurm_plugin.mig.products import product_of
-from slurm_plugin.model import GpuProfile
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
-
-MODELS = 64  # models of GPU, each with its driver's answer, that are compared once
+from slurm_plugin.wire import MODELS, profiles_from_wire, serialized
 
 
 def pool_view(status: pool_pb2.PoolStatus) -> PoolView:
@@ -130,7 +128,7 @@ def _gpu(gpu: pool_pb2.Gpu, offers: Mapping[str, str], holders: Mapping[str, lis
         memory_slices=max([*ends, *(piece.start + piece.size for piece in slices)], default=0),
         fault=gpu.fault,
         slices=slices,
-        differs=_differences(gpu.name, tuple(p.SerializeToString(deterministic=True) for p in gpu.profiles)),
+        differs=_differences(gpu.name, serialized(gpu)),
     )
 
 
@@ -138,20 +136,7 @@ def _gpu(gpu: pool_pb2.Gpu, offers: Mapping[str, str], holders: Mapping[str, lis
 def _differences(name: str, profiles: tuple[bytes, ...]) -> tuple[str, ...]:
     """Once for all GPUs of a model. A GPU that told no profile, or is in no table, differs in nothing."""
     product = product_of(name) if profiles else None
-    return differences(product, map(_profile, profiles)) if product else ()
-
-
-def _profile(serialized: bytes) -> GpuProfile:
-    profile = pool_pb2.GpuProfile.FromString(serialized)
-    return GpuProfile(
-        name=profile.name,
-        gi_profile_id=profile.gi_profile_id,
-        compute_slices=profile.compute_slices,
-        memory_mib=profile.memory_mib,
-        starts=tuple(profile.starts),
-        size=profile.size,
-        engines=tuple(profile.engines),
-    )
+    return differences(product, profiles_from_wire(profiles)) if product else ()
 
 
 def _seen(gpu: GpuView, *, connected: bool) -> GpuView:

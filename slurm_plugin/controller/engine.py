@@ -31,6 +31,7 @@ from slurm_plugin.link.server import Caller, Send
 from slurm_plugin.pool import Mode, PoolConfig
 from slurm_plugin.ports import Slurm
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
+from slurm_plugin.wire import step_to_wire
 
 log = logging.getLogger(__name__)
 
@@ -291,7 +292,7 @@ class Engine:
             for step in steps if name not in self.desk.overtaken else ():
                 number = self.desk.steps.started(name, step.gpu, self.desk.clock())
                 log.info("step.sent", extra={"node": name, "gpu": step.gpu, "step": number})
-                self.desk.roster[name].say(pb.ToAgent(step=wire.step_message(number, step)))
+                self.desk.roster[name].say(pb.ToAgent(step=step_to_wire(number, step)))
 
     async def _set_shop(self) -> None:
         desk = self.desk

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from slurm_plugin.controller import wire
 from slurm_plugin.controller.offered import Geometry, geometry
 from slurm_plugin.controller.state import Agent, NodeView
 from slurm_plugin.errors import ConfigError, LinkError, VgpuError
@@ -14,6 +13,7 @@ from slurm_plugin.link.server import Send
 from slurm_plugin.model import Gpu
 from slurm_plugin.pool import NodeGroup, PoolConfig
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
+from slurm_plugin.wire import gpus_from_wire, grants_from_wire
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Member:
         """
         before = self.geometry
         try:
-            self.gpus = wire.gpus_of(inventory)
+            self.gpus = gpus_from_wire(inventory)
         except ValueError as error:
             raise LinkError(f"the inventory of {self.name} is not understood: {error}") from None
         self.inventory = inventory
@@ -70,7 +70,7 @@ class Member:
         self.geometry = geometry(self.gpus, self.group)
         if self.inventory is not None and self.gpus is not None:
             waiting = (prolog.job_id for prolog in self.inventory.waiting)
-            self.view = NodeView.of(self.gpus, wire.grants_of(self.inventory), self.group, waiting)
+            self.view = NodeView.of(self.gpus, grants_from_wire(self.inventory), self.group, waiting)
 
     def say(self, message: pb.ToAgent) -> None:
         """Queue a message for the agent; one that does not read is thrown out, and comes back with a new session."""

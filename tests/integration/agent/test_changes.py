@@ -8,10 +8,10 @@ import pytest
 
 from slurm_plugin.agent import quarantine as quarantine_module
 from slurm_plugin.agent.changes import BUSY_TRIES
-from slurm_plugin.agent.convert import gpu_to_wire
 from slurm_plugin.agent.quarantine import FAILURES_MAX
 from slurm_plugin.errors import GpuBusy, NoRoom, NvmlError
 from slurm_plugin.model import Gpu, Instance, MigMode, Step
+from slurm_plugin.wire import gpu_to_wire
 from tests.integration.agent.bench import Bench
 from tests.unit.agent.world import gpu, instance, run, terms, uuid
 

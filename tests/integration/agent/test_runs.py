@@ -6,10 +6,10 @@ import pytest
 
 from slurm_plugin.agent import vacancy as vacancy_module
 from slurm_plugin.agent.cluster import ASK_TRIES
-from slurm_plugin.agent.convert import gpu_to_wire
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import GpuBusy, NoRoom, NvmlError, SlurmError, SlurmUnavailable
 from slurm_plugin.model import MigMode, Step
+from slurm_plugin.wire import gpu_to_wire
 from tests.integration.agent.bench import PATIENCE_S, Bench
 from tests.unit.agent.world import FakeGpus, gpu, instance, run, terms, uuid
 

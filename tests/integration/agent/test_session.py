@@ -7,11 +7,11 @@ import pytest
 import pytest_asyncio
 
 from slurm_plugin.agent import session as session_module
-from slurm_plugin.agent.convert import grant_to_wire
 from slurm_plugin.agent.session import ControllerSession
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import LinkError
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
+from slurm_plugin.wire import grant_to_wire
 from tests.integration.agent.bench import PATIENCE_S, Bench
 from tests.unit.agent.world import run, terms, uuid
 

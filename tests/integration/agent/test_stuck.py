@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.agent import quarantine
-from slurm_plugin.agent.convert import gpu_to_wire
 from slurm_plugin.errors import GpuBusy
 from slurm_plugin.lab import simgpu
 from slurm_plugin.model import Step
+from slurm_plugin.wire import gpu_to_wire
 from tests.contract.nvml.rig import preload
 from tests.integration.agent.mortal import Life, prepared
 

@@ -12,8 +12,8 @@ import pytest
 
 from slurm_plugin.agent import binding
 from slurm_plugin.agent import vacancy as vacancy_module
-from slurm_plugin.agent.convert import gpu_to_wire
 from slurm_plugin.model import Gpu, Instance, Step
+from slurm_plugin.wire import gpu_to_wire
 from tests.integration.agent.bench import PATIENCE_S, Bench
 from tests.unit.agent.world import gpu, run, uuid
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from slurm_plugin.agent.convert import gpu_to_wire, grant_to_wire
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.link.client import Session, open_link
 from slurm_plugin.link.munge import Munge
@@ -15,6 +14,7 @@ from slurm_plugin.model import Gpu, Grant, Instance, RunKey
 from slurm_plugin.ports import GresItem, JobRun, QueuedJob, SlurmNode
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.slurm.gres import parse_gres
+from slurm_plugin.wire import gpu_to_wire, grant_to_wire
 from tests.unit.controller import pools
 
 WAIT_S = 10.0
