@@ -16,7 +16,6 @@ from benchmarks.controller_pass import BUSY, MARK, STARTED_AT, gpu_of, queue_row
 from benchmarks.pool_files import GPUS, NODES
 from benchmarks.row import Row, percentile
 from benchmarks.slurmctld import controller, munged
-from slurm_plugin.agent.convert import gpu_to_wire, grant_to_wire
 from slurm_plugin.controller.daemon import SWITCH_S
 from slurm_plugin.controller.engine import Engine
 from slurm_plugin.controller.fences import Fence
@@ -28,6 +27,7 @@ from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.slurm import queue, table
 from slurm_plugin.slurm.commands import SlurmCommands
 from slurm_plugin.slurm.process import Site
+from slurm_plugin.wire import gpu_to_wire, grant_to_wire
 
 FENCES = 100
 PAUSE_S = 0.05  # between two ends of jobs
