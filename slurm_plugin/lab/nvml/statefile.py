@@ -1,5 +1,6 @@
 """The state file under its lock, as Python reads and changes it: the C library's own way, with one store in the end."""
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -8,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from slurm_plugin.errors import LabError
 from slurm_plugin.lab.nvml import layout
@@ -28,8 +30,8 @@ class Node:
         state: layout.State = self.file.state[self.file.current & 1]
         return state
 
-    def write(self, field: str, value: object) -> None:
-        data = bytes(value)  # type: ignore[call-overload]
+    def write(self, field: str, value: bytes | ctypes.Array[Any]) -> None:
+        data = bytes(value)
         offset = getattr(layout.File, field).offset
         self._map[offset : offset + len(data)] = data
 
