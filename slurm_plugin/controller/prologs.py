@@ -3,7 +3,7 @@
 A slurmd that is killed in a prolog forgets it. The prolog itself may live on and even get a slice: the next slurmd does
 not know that it ended, and Slurm shows the job as RUNNING, for the reason Prolog, until somebody requeues it.
 
-A slurmd that started later than the job proves that. Without one, the job may be in a long prolog of the site's own.
+A slurmd that started later than the job shows that. Else the job may be in a long prolog of the site's own.
 """
 
 from slurm_plugin.controller.state import Agent, LostProlog, NodeState, State
@@ -12,7 +12,7 @@ from slurm_plugin.ports import QueuedJob
 IN_PROLOG = "Prolog"  # Slurm's reason, until the prolog has ended on every node of the job
 # After a start of slurmd: Slurm tries for 10 s to reach a slurmd, so the new one may have been told to run the prolog.
 RESTARTED_S = 20.0
-LONGEST_S = 300.0  # a prolog that has not come to ours in that time
+LONGEST_S = 300.0  # for the site's own part of a prolog, before ours or after it
 
 
 def lost_prologs(state: State) -> tuple[LostProlog, ...]:
@@ -44,8 +44,7 @@ def _tells(node: NodeState, job: QueuedJob) -> bool:
 
 
 def _is_lost(node: NodeState, job: QueuedJob, now: float) -> bool:
-    bound_at = node.view.bound.get((job.job_id, job.started_at))
     slurmd_at = node.slurm.slurmd_started_at if node.slurm is not None else 0
-    if slurmd_at > job.started_at:
-        return now - max(slurmd_at, bound_at or 0.0) >= RESTARTED_S
-    return bound_at is None and now - job.started_at >= LONGEST_S
+    bound_at = node.view.bound.get((job.job_id, job.started_at), 0.0)
+    limit_s = RESTARTED_S if slurmd_at > job.started_at else LONGEST_S
+    return now - max(job.started_at, slurmd_at, bound_at) >= limit_s

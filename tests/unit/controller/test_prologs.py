@@ -53,11 +53,13 @@ def test_a_slice_that_such_a_prolog_got_since_does_not_make_its_job_start() -> N
     assert nodes_of(state(one(bound_at=bound_at), now=bound_at + RESTARTED_S)) == [("n1",)]
 
 
-def test_a_prolog_of_the_sites_own_may_take_long_under_the_slurmd_that_began_it() -> None:
+def test_a_prolog_of_the_sites_own_may_take_long_before_and_after_ours_under_the_slurmd_that_began_it() -> None:
     before = STARTED - 100
     assert nodes_of(state(one(slurmd_at=before), now=STARTED + LONGEST_S - 1)) == []
     assert nodes_of(state(one(slurmd_at=before), now=STARTED + LONGEST_S)) == [("n1",)]
-    assert nodes_of(state(one(slurmd_at=before, bound_at=STARTED + 1.0), now=STARTED + 2 * LONGEST_S)) == []
+    ours = one(slurmd_at=before, bound_at=STARTED + 9.0)
+    assert nodes_of(state(ours, now=STARTED + 9 + LONGEST_S - 1)) == []
+    assert nodes_of(state(ours, now=STARTED + 9 + LONGEST_S)) == [("n1",)]
 
 
 def test_one_node_of_two_is_enough() -> None:
