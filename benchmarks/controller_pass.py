@@ -23,6 +23,7 @@ from slurm_plugin.model import Gpu, GpuProfile, Grant, Instance, MigMode, RunKey
 from slurm_plugin.pool import NodeGroup, PoolConfig, Share
 from slurm_plugin.ports import QueuedJob, SlurmNode
 from slurm_plugin.slurm import queue, records, table
+from slurm_plugin.slurm.reading import QueueReading
 
 PENDING = 2_000
 PASSES = 5
@@ -71,12 +72,13 @@ def one_process() -> dict[str, float]:
     views = {name: _view(nth, product, group) for nth, name in enumerate(names)}
     classes = {one.name: one.profiles for one in build({"h100": product.profiles})}
     serving = Serving.of(classes, "1g.10gb")
+    reading = QueueReading(queue.Pool())
     times: list[float] = []
     present: dict[str, str] = {}
     assigned: dict[str, int] = {}
     for _ in range(PASSES):
         start = time.perf_counter()
-        jobs, nodes = _read(queue_text, node_text)
+        jobs, nodes = _read(reading, queue_text, node_text)
         states = {name: NodeState(name=name, group=group, view=views[name], slurm=nodes[name]) for name in names}
         decision = decide(
             State(config=config, serving=serving, nodes=states, jobs=jobs, present=present, assigned=assigned)
@@ -90,9 +92,9 @@ def one_process() -> dict[str, float]:
     return {"first_s": times[0], "next_s": statistics.median(times[1:]), "memory_mib": peak}
 
 
-def _read(queue_text: str, node_text: str) -> tuple[tuple[QueuedJob, ...], dict[str, SlurmNode]]:
-    rows = table.parse_table(queue_text, len(queue.QUEUE_FIELDS), MARK)
-    return queue.queued_jobs(rows, queue.Pool()), {node.name: node for node in records.parse_nodes(node_text)}
+def _read(reading: QueueReading, queue_text: str, node_text: str) -> tuple[tuple[QueuedJob, ...], dict[str, SlurmNode]]:
+    jobs = reading.jobs(table.lines(queue_text, MARK))
+    return jobs, {node.name: node for node in records.parse_nodes(node_text)}
 
 
 def queue_rows(names: list[str]) -> Iterator[str]:
@@ -125,9 +127,13 @@ def _row(job: str, state: str, reason: str, node: str, start: str, gres: str) ->
         "Reservation": "(null)",
         "NodeList": node,
         "StartTime": start,
+        "Account": "physics",
+        "QOS": "normal",
+        "SubmitTime": str(STARTED_AT),
+        "TimeLimit": "1-00:00:00",
         "tres-per-node": gres,
     }
-    return "".join(values[field] + MARK for field in queue.QUEUE_FIELDS) + "\n"
+    return f"{MARK},".join(values[field] for field in queue.QUEUE_FIELDS) + f"{MARK}.\n"
 
 
 def _view(nth: int, product: Product, group: NodeGroup) -> NodeView:

@@ -27,6 +27,7 @@ from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.slurm import queue, table
 from slurm_plugin.slurm.commands import SlurmCommands
 from slurm_plugin.slurm.process import Site
+from slurm_plugin.slurm.reading import QueueReading
 from slurm_plugin.wire import gpu_to_wire, grant_to_wire
 
 FENCES = 100
@@ -69,6 +70,7 @@ class Played(SlurmCommands):
     """A real Slurm's counts, on nodes that are up and beside jobs that run."""
 
     rows = ""
+    reading = QueueReading(queue.Pool())
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
         return tuple(replace(node, state="IDLE") for node in await super().nodes(names))
@@ -78,7 +80,7 @@ class Played(SlurmCommands):
         return await asyncio.to_thread(self._played)
 
     def _played(self) -> tuple[QueuedJob, ...]:
-        return queue.queued_jobs(table.parse_table(self.rows, len(queue.QUEUE_FIELDS), MARK), queue.Pool())
+        return self.reading.jobs(table.lines(self.rows, MARK))
 
 
 async def _fences(site: Site, folder: Path) -> tuple[list[float], float]:

@@ -41,7 +41,7 @@ PartitionName=vgpu-wait Nodes=ALL State=DOWN Hidden=YES PriorityTier=0 DefMemPer
 
 def measure() -> Iterator[Row]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-bench-", dir=_tmpfs())))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-bench-", dir=tmpfs())))
         folder.chmod(0o755)
         submit = _client(folder)
         socket = stack.enter_context(munged(folder / "munge"))
@@ -71,7 +71,7 @@ def _ratio(timings: dict[str, list[list[float]]], name: str) -> float:
     return statistics.median(statistics.median(some) / statistics.median(base) for some, base in pairs)
 
 
-def _tmpfs() -> str | None:
+def tmpfs() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

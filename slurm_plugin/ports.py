@@ -49,6 +49,16 @@ class QueuedJob:
     excluded_nodes: tuple[str, ...] = ()  # -x, expanded
     features: tuple[frozenset[str], ...] = ()  # -C: a node must have one of these whole; () for any, or not known
     reserved: bool = False  # it asks for a reservation
+    account: str = ""  # empty: Slurm keeps none
+    qos: str = ""
+    submitted_at: int = 0  # Unix seconds; of the requeue when it was requeued
+    limit_s: int = 0  # its time limit; 0: none
+    array_limit: int = 0  # most elements of its array that may run at once; 0: no limit
+
+    @property
+    def ends_at(self) -> int:
+        """When its time limit ends it, Unix seconds; 0 when it does not run or has none."""
+        return self.started_at + self.limit_s if self.started_at and self.limit_s else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +107,15 @@ class Slurm(Protocol):
 
     async def partitions(self) -> Mapping[str, Mapping[str, str]]:
         """The fields of every partition, hidden ones too, as `scontrol show partition` names them."""
+
+    async def started_at(self) -> int:
+        """When the slurmctld that answers was started, Unix seconds."""
+
+    async def resume(self, node: str) -> None:
+        """End a drain."""
+
+    async def release(self, run: RunKey) -> None:
+        """Let a held job wait like any other. Does nothing when its id is another job's by now, or it runs."""
 
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
         """Set the whole Gres string of these nodes, live."""

@@ -1,9 +1,12 @@
 """PURE: what Slurm's queue and its nodes' states mean to the pool."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand
+from slurm_plugin.planning import Order
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
 _RUNS = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED"})
@@ -16,18 +19,47 @@ _FLAGS = "~#!%$@^-"  # marks behind a state that do not close a node by themselv
 
 def demands(state: State) -> list[Demand]:
     """The pending jobs that more slices would start; for a part of the pool, those that did not find them elsewhere."""
-    names = state.config.gres
-    partitions = set(state.config.partitions)
+    terms = _Terms(
+        gres=state.config.gres.name,
+        partitions=frozenset(state.config.partitions),
+        first_come=state.config.planning.order is Order.FIRST_COME,
+    )
+    made: dict[int, _Made] = {}
     found = []
     for job in state.jobs:
         if job.eligible and not job.on_nodes and (state.part is None or job.job_id in state.part.waiting):
-            for item in job.gres:
-                if item.name == names.name and item.type in state.serving.profiles and item.count:
-                    found.append(state.loans.ranked(_demand(job, item, partitions), state.now))
+            one = _made.get(job.job_id)
+            if one is None or one[0] is not job or one[1] != terms:
+                one = (job, terms, tuple(_demands(job, terms)))
+            made[job.job_id] = one
+            found += [
+                state.loans.ranked(each, state.now) for each in one[2] if each.gres_class in state.serving.profiles
+            ]
+    if state.part is None:
+        _made.clear()
+        _made.update(made)
     return found
 
 
-def _demand(job: QueuedJob, item: GresItem, partitions: set[str]) -> Demand:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Terms:
+    """What of a pool.yaml demands depend on."""
+
+    gres: str
+    partitions: frozenset[str]
+    first_come: bool
+
+
+_Made = tuple[QueuedJob, _Terms, tuple[Demand, ...]]
+# The demands of the last pass: a job that is read as it was before is the same object, and asks for the same.
+_made: dict[int, _Made] = {}
+
+
+def _demands(job: QueuedJob, terms: _Terms) -> Iterator[Demand]:
+    return (_demand(job, item, terms) for item in job.gres if item.name == terms.gres and item.type and item.count)
+
+
+def _demand(job: QueuedJob, item: GresItem, terms: _Terms) -> Demand:
     return Demand(
         job_id=job.job_id,
         array_id=job.array_id or job.job_id,
@@ -37,12 +69,18 @@ def _demand(job: QueuedJob, item: GresItem, partitions: set[str]) -> Demand:
         count=item.count,
         nodes=max(1, job.nodes),
         tasks=max(1, job.tasks),
-        partitions=tuple(name for name in job.partitions if name in partitions),
+        partitions=tuple(name for name in job.partitions if name in terms.partitions),
         wanted_nodes=job.wanted_nodes,
         excluded_nodes=job.excluded_nodes,
         features=job.features,
         reserved=job.reserved,
         cpus=job.cpus,
+        account=job.account,
+        qos=job.qos,
+        submitted_at=job.submitted_at,
+        limit_s=job.limit_s,
+        array_limit=job.array_limit,
+        first_come=terms.first_come,
     )
 
 

@@ -1,7 +1,7 @@
 """PURE: what a pending job wants of the pool, and on which nodes it may have it."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_plugin.choice import Slice
 
@@ -41,29 +41,35 @@ class Demand:
     features: tuple[frozenset[str], ...] = ()  # a node must have one of these whole; () for any
     reserved: bool = False
     cpus: int = 0  # in all
+    account: str = ""
+    qos: str = ""
+    submitted_at: int = 0  # Unix seconds
+    limit_s: int = 0  # time limit; 0: none
+    array_limit: int = 0  # most elements that may run at once; 0: no limit. `tasks` is no more than it leaves room for
+    first_come: bool = False  # by its age instead of its priority
     behind: bool = False  # it had its turn and did not start: others come first
     strikes: int = 0  # how often so
     gathers: bool = True  # may slices be withheld for it until it has all it needs
+    where: Key = field(init=False, compare=False, repr=False)  # demands with the same may run on the same nodes
+    key: Key = field(init=False, compare=False, repr=False)  # when one finds nothing, no later one with the same does
+
+    def __post_init__(self) -> None:
+        """Both keys are looked at often in a pass, and a demand lives for many."""
+        wanted = self.wanted_nodes if self.nodes <= len(self.wanted_nodes) else ()
+        where = (self.partitions, wanted, self.excluded_nodes, self.features, self.reserved)
+        key = (self.gres_class, self.count, self.nodes, self.cpus_a_node, self.wanted_nodes, where)
+        object.__setattr__(self, "where", where)
+        object.__setattr__(self, "key", key)
 
     @property
     def rank(self) -> tuple[bool, int, int, int]:
-        """In this order jobs claim: by priority, and those passed over behind, in turn."""
-        return (self.behind, self.strikes if self.behind else 0, -self.priority, self.job_id)
+        """In this order jobs claim: by priority, or by age, and those passed over behind, in turn."""
+        turn = self.submitted_at if self.first_come else -self.priority
+        return (self.behind, self.strikes if self.behind else 0, turn, self.job_id)
 
     @property
     def cpus_a_node(self) -> int:
         return -(-self.cpus // max(1, self.nodes))
-
-    @property
-    def where(self) -> Key:
-        """Demands with the same may run on the same nodes."""
-        wanted = self.wanted_nodes if self.nodes <= len(self.wanted_nodes) else ()
-        return (self.partitions, wanted, self.excluded_nodes, self.features, self.reserved)
-
-    @property
-    def key(self) -> Key:
-        """When one demand finds nothing, no later one with the same key does."""
-        return (self.gres_class, self.count, self.nodes, self.cpus_a_node, self.wanted_nodes, self.where)
 
     @property
     def single(self) -> bool:

@@ -15,13 +15,13 @@ from slurm_plugin.slurm import queue, records, table
 from slurm_plugin.slurm.hostlist import compress
 from slurm_plugin.slurm.process import Runner, Runs, Site
 from slurm_plugin.slurm.queue import Pool
+from slurm_plugin.slurm.reading import QueueReading
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NODES_A_CALL = 1000  # names in one scontrol call: one argument may have 128 KiB
 LONG_BYTES = 64 * 1024  # an answer longer than this is read on a thread, so that nobody else waits for it
-ROW_BYTES = 256  # what one job of the queue takes in it, about
 NOTIFY_TIMEOUT_S = 3.0  # the message is a courtesy, the cancel must not wait for it
 
 _SQUEUE = ("squeue", "--noheader", "--all", "--local")
@@ -36,7 +36,7 @@ class SlurmCommands:
 
     def __init__(self, site: Site | None = None, pool: Pool | None = None, *, runner: Runs | None = None) -> None:
         self._runner: Runs = runner or Runner(site or Site())
-        self._pool = pool or Pool()
+        self._reading = QueueReading(pool or Pool())
 
     async def run_of(self, job_id: int) -> JobRun | None:
         """This job's present run; None when Slurm does not know the id, or knows it as ended."""
@@ -50,8 +50,11 @@ class SlurmCommands:
         selection = [f"--partition={','.join(partitions)}"] if partitions else []
         mark = _mark()
         form = table.squeue_letters(queue.QUEUE_FIELDS.values(), mark)
-        rows = await self._rows(len(queue.QUEUE_FIELDS), mark, *selection, "-o", form)
-        return await _read(len(rows) * ROW_BYTES, queue.queued_jobs, rows, self._pool)
+        text = await self._runner.run([*_SQUEUE, *selection, "-o", form])
+        return await _read(len(text), self._queue, text, mark)
+
+    def _queue(self, text: str, mark: str) -> tuple[QueuedJob, ...]:
+        return self._reading.jobs(table.lines(text, mark))
 
     async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
         rows = await self._job_rows(queue.STEP_FIELDS, "--steps", f"--jobs={job_id}")
@@ -71,6 +74,21 @@ class SlurmCommands:
             await self._runner.run(["scontrol", "notify", name, why], timeout_s=NOTIFY_TIMEOUT_S)
         await self._runner.run(["scancel", "--quiet", name])
         logger.info("slurm.job_cancelled", extra={"job": run.job_id, "started_at": run.started_at, "why": why})
+
+    async def release(self, run: RunKey) -> None:
+        if name := await self._target(run):
+            await self._runner.run(["scontrol", "release", name])
+            logger.info("slurm.job_released", extra={"job": run.job_id})
+
+    async def resume(self, node: str) -> None:
+        await self._runner.run(["scontrol", "update", f"nodename={node}", "state=resume"])
+        logger.info("slurm.node_resumed", extra={"node": node})
+
+    async def started_at(self) -> int:
+        text = (await self.config()).get("BOOT_TIME", "")
+        if not text.isdecimal():
+            raise SlurmError(f"scontrol show config printed '{text[:80]}' as BOOT_TIME")
+        return int(text)
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
         """All nodes, or these. Slurm refuses the whole call for one unknown name."""

@@ -20,7 +20,8 @@ RUN_FIELDS = ("JobID", "UserID", "StartTime", "State", "BatchFlag", "Requeue", "
 QUEUE_FIELDS = {
     **{"JobID": "A", "ArrayJobID": "F", "ArrayTaskID": "K", "UserID": "U", "PriorityLong": "Q", "State": "T"},
     **{"Reason": "r", "NumNodes": "D", "NumCPUs": "C", "Partition": "P", "ReqNodes": "n", "ExcNodes": "x"},
-    **{"Feature": "f", "Reservation": "v", "NodeList": "N", "StartTime": "S", "tres-per-node": "b"},
+    **{"Feature": "f", "Reservation": "v", "NodeList": "N", "StartTime": "S", "Account": "a", "QOS": "q"},
+    **{"SubmitTime": "V", "TimeLimit": "l", "tres-per-node": "b"},
 }
 TARGET_FIELDS = ("JobID", "UserID", "StartTime", "State", "ArrayJobID", "ArrayTaskID", "HetJobID")
 STEP_FIELDS = ("StepID", "JobID", "tres-per-node", "tres-per-task", "NumTasks", "Nodes")
@@ -35,6 +36,8 @@ _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPE
 _TEXTS_KEPT = 1024
 _ARRAY_LIMIT = re.compile(r"%(\d+)$")
 _NOTHING = frozenset({"", "N/A", "(null)", "None"})
+_YEAR_S = 365 * 24 * 3600  # what Slurm gives a job that it starts without a limit
+_DURATION = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 # Names joined by one kind of sign: all of them, or any one. Counts, brackets and the like may mean anything.
 _ALL_OF = re.compile(r"[\w.-]+(?:&[\w.-]+)*")
 _ANY_OF = re.compile(r"[\w.-]+(?:\|[\w.-]+)+")
@@ -82,20 +85,15 @@ def holds_something(run: JobRun) -> bool:
     return run.state not in _WAITING
 
 
-def queued_jobs(rows: Sequence[Sequence[str]], pool: Pool) -> tuple[QueuedJob, ...]:
-    """Rows of QUEUE_FIELDS: the jobs among them that ask for the pool's GRES."""
-    asked = [row for row in rows if pool.gres in row[-1]]
-    running_of_array = Counter(row[1] for row in asked if row[5] not in _WAITING and row[2] != "N/A")
-    jobs = (_queued_job(row, running_of_array[row[1]], pool) for row in asked)
-    return tuple(job for job in jobs if any(item.name == pool.gres for item in job.gres))
-
-
-def _queued_job(row: Sequence[str], running_siblings: int, pool: Pool) -> QueuedJob:
+def queued_job(row: Sequence[str], pool: Pool) -> QueuedJob | None:
+    """One row of QUEUE_FIELDS, an array's elements as if its limit let them all run; None when it asks for no vgpu."""
     job_id, array, task_text, uid, priority, state, reason, nodes, cpus, partitions, *rest = row
-    wanted, excluded, features, reservation, held, start, gres = rest
+    wanted, excluded, features, reservation, held, start, account, qos, submitted, limit, gres = rest
+    items = _gres_or_nothing(gres) if pool.gres in gres else ()
+    if not any(item.name == pool.gres for item in items):
+        return None
     waiting = state in _WAITING
-    tasks = array_tasks(task_text, running=running_siblings) if waiting else 1
-    names = tuple(name for name in partitions.split(",") if name)
+    names = _names(partitions)
     hosts = _hosts(wanted if waiting else held)
     return QueuedJob(
         job_id=_number(job_id),
@@ -104,9 +102,10 @@ def _queued_job(row: Sequence[str], running_siblings: int, pool: Pool) -> Queued
         priority=_number(priority),
         state=state,
         reason=reason,
-        gres=_gres_or_nothing(gres),
+        gres=items,
         nodes=_number(nodes.split("-")[0]),
-        tasks=tasks,
+        tasks=array_tasks(task_text) if waiting else 1,
+        array_limit=_array_limit(task_text) if waiting else 0,
         partitions=names,
         wanted_nodes=hosts if waiting else (),
         excluded_nodes=_hosts(excluded) if waiting and excluded not in _NOTHING else (),
@@ -115,8 +114,27 @@ def _queued_job(row: Sequence[str], running_siblings: int, pool: Pool) -> Queued
         on_nodes=() if waiting else hosts,
         cpus=_number(cpus),
         started_at=0 if waiting else _number(start),
-        eligible=waiting and tasks > 0 and _number(priority) > 0 and _is_eligible(reason, names, pool),
+        account="" if account in _NOTHING else account,
+        qos="" if qos in _NOTHING else qos,
+        submitted_at=_number(submitted),
+        limit_s=_seconds(limit),
+        eligible=waiting and _number(priority) > 0 and _is_eligible(reason, names, pool),
     )
+
+
+def limited(jobs: Iterable[QueuedJob]) -> tuple[QueuedJob, ...]:
+    """The same, with only so many elements of an array as its limit lets start beside those that run."""
+    jobs = tuple(jobs)
+    arrays = {job.array_id for job in jobs if job.array_limit}
+    if not arrays:
+        return jobs
+    running = Counter(job.array_id for job in jobs if job.array_id in arrays and job.state not in _WAITING)
+    return tuple(_limited(job, running[job.array_id]) if job.array_limit else job for job in jobs)
+
+
+def _limited(job: QueuedJob, running: int) -> QueuedJob:
+    tasks = min(job.tasks, max(0, job.array_limit - running))
+    return replace(job, tasks=tasks, eligible=job.eligible and tasks > 0)
 
 
 @lru_cache(_TEXTS_KEPT)
@@ -137,6 +155,22 @@ def _hosts(text: str) -> tuple[str, ...]:
 
 
 @lru_cache(_TEXTS_KEPT)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+@lru_cache(_TEXTS_KEPT)
+def _seconds(text: str) -> int:
+    """A time limit: `MM:SS`, `HH:MM:SS`, `D-HH:MM:SS`; 0 for none, as is what says no time (UNLIMITED, NOT_SET)."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return 0
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    limit_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return limit_s if limit_s < _YEAR_S else 0
+
+
+@lru_cache(_TEXTS_KEPT)
 def _features(text: str) -> tuple[frozenset[str], ...]:
     """Sets of which a node must have one whole; () when any node may do, or that can't be told so simply."""
     if text in _NOTHING:
@@ -154,18 +188,19 @@ def _is_eligible(reason: str, partitions: Sequence[str], pool: Pool) -> bool:
     return reason in _WAITS_FOR_RESOURCES or reason.startswith(("ReqNodeNotAvail", "Nodes_required_for_job_are_DOWN"))
 
 
-def array_tasks(text: str, *, running: int = 0) -> int:
-    """How many elements an array expression stands for that may start now: `0-9,20-28:2%4` is 4 while none runs.
+def array_tasks(text: str) -> int:
+    """How many elements an array expression stands for: `0-9,20-28:2%4` is 15.
 
     `N/A`, a single index and an expression that is not understood count as 1.
     """
-    if text == "N/A":
+    if text == "N/A" or text.isdecimal():
         return 1
-    text = text.strip("[]")
-    limit = _ARRAY_LIMIT.search(text)
-    count = sum(_range_size(part) for part in _ARRAY_LIMIT.sub("", text).split(",") if part)
-    count = max(1, count)
-    return min(count, max(0, int(limit[1]) - running)) if limit else count
+    return max(1, sum(_range_size(part) for part in _ARRAY_LIMIT.sub("", text.strip("[]")).split(",") if part))
+
+
+def _array_limit(text: str) -> int:
+    limit = _ARRAY_LIMIT.search(text.strip("[]"))
+    return int(limit[1]) if limit else 0
 
 
 def _range_size(part: str) -> int:

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from slurm_plugin.errors import SlurmError
 
+CELL = "\x1f"  # nothing that Slurm prints has it: what has it all the same gets another sign
+_LINE = "\x1e"
+_REPLACED = {ord(CELL): "?", ord(_LINE): "?"}
 MARK_BYTES = 8  # of a 62-letter alphabet: nobody plants the right mark in a text before the call is made
 
 
@@ -17,8 +20,29 @@ def squeue_format(fields: Sequence[str], mark: str) -> str:
 
 
 def squeue_letters(letters: Iterable[str], mark: str) -> str:
-    """The argument of `squeue -o`, likewise."""
-    return "".join(f"%{letter}{mark}" for letter in letters)
+    """The argument of `squeue -o`, likewise; with a sign behind the mark that tells the last field of a row."""
+    return f"{mark},".join(f"%{letter}" for letter in letters) + f"{mark}."
+
+
+def lines(text: str, mark: str) -> list[str]:
+    """The rows of a text by `squeue_letters`, each with CELL between its fields, and blanks around them left.
+
+    A row is the same text in every answer that says the same. Raises SlurmError when the text is not whole rows.
+    """
+    if CELL in text or _LINE in text:
+        text = text.translate(_REPLACED)
+    rows = text.replace(f"{mark},", CELL).replace(f"{mark}.\n", _LINE).split(_LINE)
+    if rows.pop().strip():
+        raise SlurmError("squeue's answer is not whole rows")
+    return rows
+
+
+def cells(line: str, columns: int) -> list[str]:
+    """The fields of one of those rows. Raises SlurmError when they are not so many."""
+    fields = list(map(str.strip, line.split(CELL)))
+    if len(fields) != columns:
+        raise SlurmError("squeue's answer is not whole rows")
+    return fields
 
 
 def parse_table(text: str, columns: int, mark: str) -> list[list[str]]:

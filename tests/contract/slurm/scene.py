@@ -16,6 +16,7 @@ from slurm_plugin.slurm.commands import SlurmCommands
 PUBLISHED = "vgpu:1g.10gb:4,vgpu:m20:2,vgpu:pad:994,vgpu_mem:16"
 SLICES = "1g.10gb"
 FORGED = "x\n99 0 RUNNING\nJobId=99 UserId=root(0)"
+ODD_ACCOUNT = "phys|ics\n99~x"
 READY_WAIT_S = 20.0
 
 # Job ids as slurmctld hands them out in `play`; later ones depend on when an array's elements start.
@@ -39,7 +40,7 @@ def play(run: Run, folder: Path) -> None:
     both = ("-p", "gpu,vgpu-wait")
     jobs: list[tuple[str, ...]] = [
         (*both, "-w", "n1", f"--gres=vgpu:{SLICES}:2,vgpu_mem:2", "-J", FORGED, str(sleeper)),
-        (*both, "--gres=vgpu:2g.20gb:1", "-a", "0-200%3", str(sleeper)),
+        (*both, "--gres=vgpu:2g.20gb:1", "-a", "0-200%3", "-A", ODD_ACCOUNT, "-t", "1-2:3", str(sleeper)),
         (*both, "--gres=vgpu:a\n1 0:1", str(sleeper)),
         (*both, "-w", "n1", "--comment", "q\nz", str(sleeper)),
         (*both, "-H", "--no-requeue", "-x", "n1", "--gres=vgpu:4", str(sleeper)),
@@ -108,9 +109,13 @@ async def check_array(slurm: SlurmCommands) -> None:
     assert (array.tasks, array.state, array.started_at, array.on_nodes) == (3, "PENDING", 0, ())
     assert array.partitions == ("gpu", "vgpu-wait")
     assert array.eligible
+    assert (array.array_limit, array.limit_s) == (3, 93_780)
+    assert array.account == ODD_ACCOUNT
+    assert 0 <= array.submitted_at - jobs[RUNNING].submitted_at < READY_WAIT_S
     elements = [job for job in jobs.values() if job.gres == (vgpu("m20"),)]
     assert [job.tasks for job in elements] == [1, 1]
     assert {job.on_nodes for job in elements} == {("n1",)}
+    assert sorted((job.account, job.limit_s, job.ends_at) for job in elements) == [("", 0, 0)] * 2
 
 
 async def check_who_may_start(slurm: SlurmCommands) -> None:

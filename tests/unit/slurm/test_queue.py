@@ -1,18 +1,21 @@
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.model import RunKey
-from slurm_plugin.ports import GresItem
+from slurm_plugin.ports import GresItem, QueuedJob
 from slurm_plugin.slurm import queue
 from slurm_plugin.slurm.queue import Pool
+from slurm_plugin.slurm.reading import QueueReading
+from slurm_plugin.slurm.table import CELL
 
 POOL = Pool()
 QUEUED = {
     **{"JobID": "7", "ArrayJobID": "7", "ArrayTaskID": "N/A", "UserID": "1000", "PriorityLong": "100"},
     **{"State": "PENDING", "Reason": "PartitionDown", "NumNodes": "1", "NumCPUs": "4", "Partition": "gpu,vgpu-wait"},
-    **{"ExcNodes": "", "Feature": "(null)", "Reservation": "(null)"},
+    **{"ExcNodes": "", "Feature": "(null)", "Reservation": "(null)", "Account": "(null)", "QOS": "(null)"},
+    **{"SubmitTime": "1789000000", "TimeLimit": "UNLIMITED"},
     **{"ReqNodes": "", "NodeList": "", "StartTime": "N/A", "tres-per-node": "gres:vgpu:m20:1,gres:vgpu_mem:2"},
 }
 
@@ -20,6 +23,10 @@ QUEUED = {
 def queued(**fields: str) -> Sequence[str]:
     named = {name.replace("_", "-"): value for name, value in fields.items()}
     return [(QUEUED | named)[name] for name in queue.QUEUE_FIELDS]
+
+
+def read(rows: Iterable[Sequence[str]]) -> tuple[QueuedJob, ...]:
+    return QueueReading(POOL).jobs([CELL.join(row) for row in rows])
 
 
 def run(**fields: str) -> Sequence[str]:
@@ -55,7 +62,7 @@ def run(**fields: str) -> Sequence[str]:
     ],
 )
 def test_who_would_start_if_there_were_slices(reason: str, priority: str, partition: str, eligible: bool) -> None:
-    (job,) = queue.queued_jobs([queued(Reason=reason, PriorityLong=priority, Partition=partition)], POOL)
+    (job,) = read([queued(Reason=reason, PriorityLong=priority, Partition=partition)])
     assert job.eligible is eligible
 
 
@@ -63,12 +70,12 @@ def test_a_running_job_is_where_it_runs_and_waits_for_nothing() -> None:
     row = queued(
         State="RUNNING", NodeList="n[1-2]", ReqNodes="n[1-2]", StartTime="1790000000", Reason="None", Partition="gpu"
     )
-    (job,) = queue.queued_jobs([row], POOL)
+    (job,) = read([row])
     assert (job.on_nodes, job.wanted_nodes, job.started_at, job.eligible) == (("n1", "n2"), (), 1790000000, False)
 
 
 def test_an_expected_start_is_no_start() -> None:
-    (job,) = queue.queued_jobs([queued(StartTime="1790000000")], POOL)
+    (job,) = read([queued(StartTime="1790000000")])
     assert job.started_at == 0
     (waiting,) = queue.job_runs([run(State="PENDING")])
     assert waiting.key.started_at == 0
@@ -76,27 +83,32 @@ def test_an_expected_start_is_no_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "running", "tasks"),
+    ("text", "running", "tasks", "limit"),
     [
-        ("N/A", 0, 1),
-        ("5", 0, 1),
-        ("0-200", 0, 201),
-        ("[0-9,20-28:2]", 0, 15),
-        ("0-200%3", 0, 3),
-        ("0-200%3", 2, 1),
-        ("0-200%3", 3, 0),
-        ("0-1%50", 0, 2),
-        ("0-3,7,9-...", 0, 6),
+        ("N/A", 0, 1, 0),
+        ("5", 0, 1, 0),
+        ("0-200", 0, 201, 0),
+        ("[0-9,20-28:2]", 0, 15, 0),
+        ("0-200%3", 0, 3, 3),
+        ("[0-200%3]", 2, 1, 3),
+        ("0-200%3", 3, 0, 3),
+        ("0-1%50", 0, 2, 50),
+        ("0-3,7,9-...", 0, 6, 0),
     ],
 )
-def test_elements_that_may_start_now(text: str, running: int, tasks: int) -> None:
-    assert queue.array_tasks(text, running=running) == tasks
+def test_elements_that_may_start_now(text: str, running: int, tasks: int, limit: int) -> None:
+    beside = [
+        queued(JobID=str(100 + nth), ArrayTaskID=str(300 + nth), State="RUNNING", StartTime="1790000000")
+        for nth in range(running)
+    ]
+    array = read([queued(ArrayTaskID=text), *beside])[0]
+    assert (array.tasks, array.array_limit, array.eligible) == (tasks, limit, tasks > 0)
 
 
 def test_an_arrays_running_elements_count_against_its_own_limit() -> None:
     element = queued(JobID="8", ArrayTaskID="0", State="RUNNING", NodeList="n1", StartTime="1790000000")
     rest = queued(ArrayTaskID="1-200%1")
-    running, waiting = queue.queued_jobs([element, rest], POOL)
+    running, waiting = read([element, rest])
     assert (running.tasks, waiting.tasks, waiting.eligible) == (1, 0, False)
 
 
@@ -105,7 +117,7 @@ def test_only_jobs_of_the_pools_gres_count() -> None:
         queued(tres_per_node=text)
         for text in ("N/A", "gres:gpu:2", "gres:vgpu_mem:2", "gres:vgpu:a:b:c", "gres:avgpu:1")
     ]
-    assert queue.queued_jobs(rows, POOL) == ()
+    assert read(rows) == ()
 
 
 def test_an_unreadable_request_hides_no_other_run() -> None:
@@ -126,7 +138,7 @@ def test_what_is_no_number_is_an_error_not_a_zero() -> None:
     with pytest.raises(SlurmError, match="number"):
         queue.job_runs([run(UserID="root")])
     with pytest.raises(SlurmError, match="host list"):
-        queue.queued_jobs([queued(ReqNodes="n[1-")], POOL)
+        read([queued(ReqNodes="n[1-")])
 
 
 @pytest.mark.parametrize(
@@ -196,12 +208,58 @@ def test_steps_by_task_and_by_node() -> None:
     ],
 )
 def test_features_are_what_a_node_must_have_or_not_known(text: str, features: Sequence[set[str]]) -> None:
-    (job,) = queue.queued_jobs([queued(Feature=text)], POOL)
+    (job,) = read([queued(Feature=text)])
     assert job.features == tuple(frozenset(one) for one in features)
 
 
 def test_where_a_waiting_job_may_not_run() -> None:
-    (job,) = queue.queued_jobs([queued(ExcNodes="n[1-2]", Reservation="maint")], POOL)
+    (job,) = read([queued(ExcNodes="n[1-2]", Reservation="maint")])
     assert (job.excluded_nodes, job.reserved) == (("n1", "n2"), True)
-    (plain,) = queue.queued_jobs([queued()], POOL)
+    (plain,) = read([queued()])
     assert (plain.excluded_nodes, plain.reserved, plain.features) == ((), False, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "limit_s"),
+    [
+        ("UNLIMITED", 0),
+        ("NOT_SET", 0),
+        ("INVALID", 0),
+        ("5:00", 300),
+        ("10:00:00", 36_000),
+        ("2-01:00:05", 176_405),
+        ("365-00:00:00", 0),
+    ],
+)
+def test_time_limit(text: str, limit_s: int) -> None:
+    (waiting,) = read([queued(TimeLimit=text)])
+    assert (waiting.limit_s, waiting.ends_at) == (limit_s, 0)
+    (running,) = read([queued(TimeLimit=text, State="RUNNING", StartTime="1790000000")])
+    assert running.ends_at == (1_790_000_000 + limit_s if limit_s else 0)
+
+
+def test_whose_demand_it_is_and_how_old() -> None:
+    (job,) = read([queued(Account="physics", QOS="high")])
+    assert (job.account, job.qos, job.submitted_at) == ("physics", "high", 1_789_000_000)
+    (plain,) = read([queued()])
+    assert (plain.account, plain.qos) == ("", "")
+
+
+def test_a_row_that_says_what_it_said_before_is_the_same_job() -> None:
+    reading = QueueReading(POOL)
+    rows = [queued(JobID=str(job_id)) for job_id in range(1, 4)]
+    before = reading.jobs([CELL.join(row) for row in rows])
+    rows[1] = queued(JobID="2", PriorityLong="5")
+    after = reading.jobs([CELL.join(row) for row in [*rows[1:], queued(JobID="9")]])
+    assert [job.job_id for job in after] == [2, 3, 9]
+    assert after[0].priority == 5
+    assert after[1] is before[2]
+
+
+def test_a_limited_arrays_siblings_are_counted_anew_each_time() -> None:
+    reading = QueueReading(POOL)
+    array = CELL.join(queued(ArrayTaskID="1-9%2"))
+    element = CELL.join(queued(JobID="8", ArrayTaskID="0", State="RUNNING", NodeList="n1", StartTime="1790000000"))
+    assert [job.tasks for job in reading.jobs([array])] == [2]
+    assert [job.tasks for job in reading.jobs([array, element])] == [1, 1]
+    assert [job.tasks for job in reading.jobs([array])] == [2]

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_plugin.errors import SlurmError
-from slurm_plugin.slurm.table import parse_table, squeue_format
+from slurm_plugin.slurm.table import CELL, cells, lines, parse_table, squeue_format, squeue_letters
 
 MARK = "~kXqRtYuP"
 
@@ -22,3 +22,31 @@ def test_no_text_in_a_field_makes_or_hides_a_row(rows: list[list[str]]) -> None:
 def test_a_cut_answer_is_no_shorter_answer(text: str) -> None:
     with pytest.raises(SlurmError):
         parse_table(text, 2, MARK)
+
+
+def printed(rows: list[list[str]]) -> str:
+    """As squeue prints `squeue_letters` of two fields."""
+    form = squeue_letters("ab", MARK)
+    return "".join(form.replace("%a", a).replace("%b", b) + "\n" for a, b in rows)
+
+
+@given(st.lists(st.lists(st.text().filter(lambda text: MARK not in text and "%" not in text), min_size=2, max_size=2)))
+def test_no_text_in_a_field_makes_or_hides_a_line(rows: list[list[str]]) -> None:
+    said = [[field.translate({0x1E: "?", 0x1F: "?"}).strip() for field in row] for row in rows]
+    assert [cells(line, 2) for line in lines(printed(rows), MARK)] == said
+
+
+def test_a_line_is_the_same_text_whatever_the_mark() -> None:
+    rows = [["1", "x"], ["2", "y"]]
+    assert lines(printed(rows), MARK) == lines(printed(rows).replace(MARK, "~other"), "~other") == ["1\x1fx", "2\x1fy"]
+
+
+@pytest.mark.parametrize("text", [f"1{MARK},2{MARK}.\n3{MARK},", f"1{MARK},2{MARK}.\n3", "slurm_load_jobs error"])
+def test_a_cut_answer_has_no_lines(text: str) -> None:
+    with pytest.raises(SlurmError):
+        lines(text, MARK)
+
+
+def test_a_line_with_another_number_of_fields_is_an_error() -> None:
+    with pytest.raises(SlurmError):
+        cells(CELL.join("abc"), 2)
