@@ -1,0 +1,194 @@
+"""What an origin makes of what targets tell: the only way by which a job that was sent anywhere changes its state."""
+
+from dataclasses import replace
+from uuid import UUID
+
+from federation.engine.effects import Effect, FetchResults, PushInputs
+from federation.engine.origin import done, follow, owe
+from federation.engine.sites import Sites
+from federation.model.job import Job
+from federation.model.messages import Busy, Changes, FromTarget, Record, Rooms, Told
+from federation.model.spec import OnSilence
+from federation.model.states import NEVER_LET_IN, End, Origin, OriginEvent, Outcome, Target
+from federation.model.token import Key
+from federation.ports import Now
+from federation.store.store import Followed, Kind, Store
+
+MOST_FORGOTTEN = 500  # jobs of one page, when a target's journal is new
+MOST_WOKEN = 1000  # waiting jobs that new room elsewhere wakes at once
+OVER = (Target.ENDED, Target.RELEASED)
+_FIRST = UUID(int=0)
+_SENT = (Origin.SENDING, Origin.UNKNOWN)
+_FAILURES = NEVER_LET_IN | {End.LOST, End.NODE_FAIL}
+
+
+class Follower:
+    """Every method is one transaction over the journal, and tells the effects that are wanted once it is durable."""
+
+    def __init__(self, sites: Sites) -> None:
+        self.sites = sites
+
+    def message(self, store: Store, site: str, message: FromTarget, now: Now) -> list[Effect]:
+        if site not in self.sites:
+            return []
+        self.sites[site].heard = now.mono
+        match message:
+            case Rooms():
+                if more := self.sites.offered(site, message):
+                    store.wake_queued(now.wall, min(more, MOST_WOKEN))
+                return []
+            case Busy():
+                return self._busy(store, site, message)
+            case Told():
+                known = store.followed(site)
+                if known is not None and known.journal != message.journal:
+                    return [follow(store, site)]
+                return self._take(store, site, message.record, now)
+            case Changes():
+                return self._changes(store, site, message, now)
+
+    def fetched(self, store: Store, key: Key, now: Now) -> list[Effect]:
+        """All results of this attempt are here, durable: the job is done, and the target may forget it."""
+        job = store.job(key.token)
+        if job is None or job.attempt != key.attempt or job.state is not Origin.RESULTS_PENDING:
+            return []
+        done(store, job.on(OriginEvent.FETCHED, why=""), job, now)
+        return [owe(store, job, Kind.RELEASE, now)]
+
+    def _busy(self, store: Store, site: str, busy: Busy) -> list[Effect]:
+        job = store.job(busy.key.token)
+        if job is not None and (job.key, job.site) == (busy.key, site) and job.state in _SENT:
+            store.save_job(replace(job, why=f"{site} can't take it now: {busy.why}"), was=job)
+        return []
+
+    def _changes(self, store: Store, site: str, changes: Changes, now: Now) -> list[Effect]:
+        known = store.followed(site)
+        if known is not None and known.journal != changes.journal:
+            self._forgotten(store, site, now)
+            known = None
+        if known is None:
+            known = Followed(site=site, journal=changes.journal, cursor=0)
+            store.save_followed(known)
+        if changes.after > known.cursor:
+            return [follow(store, site)]  # something before it was not heard
+        effects: list[Effect] = []
+        for record in changes.records:
+            if record.revision > known.cursor:
+                effects += self._take(store, site, record, now)
+        if changes.upto > known.cursor:
+            store.save_followed(replace(known, cursor=changes.upto))
+            if len(changes.records) > 1:
+                effects.append(follow(store, site))  # there may be more
+        return effects
+
+    def _forgotten(self, store: Store, site: str, now: Now) -> None:
+        """The target has a new journal: what it had may still run there, and its claims tell. All are sent again."""
+        after = _FIRST
+        while page := store.at_target(site, after, MOST_FORGOTTEN):
+            for job in page:
+                after = job.token
+                asked = replace(job, revision=0, far=None, why=f"{site} has lost its journal: asked again")
+                if job.state in (Origin.ACCEPTED, Origin.RUNNING):
+                    asked = asked.on(OriginEvent.FORGOTTEN, due_at=now.wall)
+                store.save_job(asked, was=job)
+
+    def _take(self, store: Store, site: str, record: Record, now: Now) -> list[Effect]:
+        """One record, of any age. What it confirms is no longer owed, whatever has become of the job."""
+        job = store.job(record.key.token)
+        self._confirmed(store, site, record)
+        if job is None or (job.attempt == record.key.attempt and job.site != site):
+            return []
+        if record.key.attempt != job.attempt or job.state is Origin.DONE:
+            return self._release(store, site, job, record, now)
+        if record.revision <= job.revision:
+            return []
+        if record.state in OVER:
+            return self._over(store, job, record, now)
+        return self._goes_on(store, job, record, now)
+
+    def _confirmed(self, store: Store, site: str, record: Record) -> None:
+        for command in store.commands_of(record.key):
+            if command.site != site:
+                continue
+            over = record.state in OVER
+            if (
+                (command.kind is Kind.CANCEL and over)
+                or (command.kind is Kind.RELEASE and record.state is Target.RELEASED)
+                or (command.kind is Kind.SIGNAL and (over or record.signals >= command.number))
+            ):
+                store.drop_command(record.key, command.kind, command.number)
+
+    def _release(self, store: Store, site: str, job: Job, record: Record, now: Now) -> list[Effect]:
+        """An attempt that is not the job's any more, and over: its output is of no use."""
+        if record.state is not Target.ENDED or record.key.attempt > job.attempt or store.commands_of(record.key):
+            return []
+        old = replace(job, attempt=record.key.attempt, site=site)
+        return [owe(store, old, Kind.RELEASE, now)]
+
+    def _goes_on(self, store: Store, job: Job, record: Record, now: Now) -> list[Effect]:
+        changed = job
+        if record.state is Target.RUNNING and job.state in (*_SENT, Origin.ACCEPTED):
+            self.sites.breaker(f"{job.site}/{job.pool}").worked()
+            changed = job.on(OriginEvent.STARTED, started_at=record.started_at, due_at=None, tries=0, why="")
+        elif job.state in _SENT:
+            changed = job.on(OriginEvent.ACCEPTED, due_at=None, tries=0, why=f"waits at {job.site}")
+        effects: list[Effect] = []
+        if record.state is Target.STAGING and job.far is not Target.STAGING:
+            changed = replace(changed, due_at=now.wall + 1.0)
+            if (spec := store.spec(job.token)) is not None:
+                effects.append(PushInputs(site=job.site, key=job.key, spec=spec))
+        if changed is not job or job.far is Target.STAGING:
+            store.save_job(replace(changed, revision=record.revision, far=record.state), was=job)
+        return effects
+
+    def _over(self, store: Store, job: Job, record: Record, now: Now) -> list[Effect]:
+        outcome = record.outcome or Outcome(end=End.LOST, reason=f"{job.site} does not tell how it ended")
+        breaker = self.sites.breaker(f"{job.site}/{job.pool}")
+        if outcome.end in _FAILURES:
+            breaker.failed(now.mono)
+        elif outcome.started_at is not None:
+            breaker.worked()
+        if job.state is Origin.RESULTS_PENDING:
+            return []
+        job = replace(job, revision=record.revision, far=record.state)
+        kept = record.state is Target.ENDED
+        if outcome.end in NEVER_LET_IN:
+            return self._refused(store, job, outcome, kept, now)
+        replaced = outcome.end in (End.LOST, End.LEASE) and job.lease.on_silence is OnSilence.REPLACE
+        if job.state is Origin.REQUEUING or (replaced and job.state is not Origin.STOPPING):
+            event = OriginEvent.ENDED if job.state is Origin.REQUEUING else OriginEvent.REPLACE
+            store.save_job(job.on(event, due_at=now.wall, why=f"attempt {job.attempt} is over"), was=job)
+            return [owe(store, job, Kind.RELEASE, now)] if kept else []
+        pending = job.on(
+            OriginEvent.ENDED,
+            outcome=outcome,
+            started_at=outcome.started_at,
+            due_at=now.wall,
+            tries=0,
+            why="its output is being fetched",
+        )
+        return self._results(store, pending, job, now)
+
+    def _results(self, store: Store, pending: Job, was: Job, now: Now) -> list[Effect]:
+        outcome, spec = pending.outcome, store.spec(pending.token)
+        if outcome is None:
+            return []
+        brings = (
+            outcome.stdout_size or outcome.stderr_size or (outcome.started_at is not None and spec and spec.outputs)
+        )
+        if not brings:
+            done(store, pending.on(OriginEvent.FETCHED, why=outcome.reason), was, now)
+            return [owe(store, pending, Kind.RELEASE, now)]
+        store.save_job(replace(pending, due_at=now.wall + 1.0), was=was)
+        return [FetchResults(site=pending.site, key=pending.key, outcome=outcome)]
+
+    def _refused(self, store: Store, job: Job, outcome: Outcome, kept: bool, now: Now) -> list[Effect]:
+        if job.state is Origin.STOPPING:
+            cancelled = Outcome(end=End.CANCELLED, ended_at=now.wall)
+            done(store, job.on(OriginEvent.REFUSED, outcome=cancelled, why="cancelled"), job, now)
+        else:
+            pool = f"{job.site}/{job.pool}"
+            avoid = (*job.avoid, pool) if outcome.end is End.REFUSED else job.avoid
+            why = f"{pool} refused it: {outcome.reason}"
+            store.save_job(job.on(OriginEvent.REFUSED, avoid=avoid, due_at=now.wall, why=why), was=job)
+        return [owe(store, job, Kind.RELEASE, now)] if kept else []

@@ -1,0 +1,240 @@
+"""A site as origin: what its users ask for, and what it does with their jobs by itself.
+
+Every method is one transaction over the journal, and tells the effects that are wanted once it is durable.
+"""
+
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from federation.engine.effects import Effect, FetchResults, PushInputs, Send
+from federation.engine.sites import Sites
+from federation.engine.target import retry_s
+from federation.errors import Refused, StoreFull, Unavailable
+from federation.model.job import Job
+from federation.model.messages import Cancel, Follow, FromOrigin, Release, Signal, Submit
+from federation.model.spec import JobSpec
+from federation.model.states import End, Origin, OriginEvent, Outcome, Target
+from federation.policy.choose import Ask, Rules, choose
+from federation.ports import Now
+from federation.store.store import Command, Kind, Store
+
+ANSWER_S = 10.0  # until a submit without an answer is sent again
+RECHOOSE_S = 15.0  # until a job that fits no pool is looked at again, when nothing else wakes it
+FOLLOW_S = 5.0  # between heartbeats
+FIRST_MOVE_S = 5.0  # until bytes that should be moving are asked for again
+LEASE_MARGIN_S, LEASE_MARGIN = 30.0, 1.1  # how much longer than the target the origin waits
+MOST_OPEN = 100_000  # jobs that are not done; more are refused
+MOST_DUE = 500  # jobs, or commands, of one pass
+DAY_S = 86400
+KEEP_S, KEEP_JOBS = 90 * 86400.0, 1_000_000  # finished jobs that are remembered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginRules:
+    placing: Rules = field(default_factory=Rules)
+    most_open: int = MOST_OPEN
+    keep_s: float = KEEP_S
+    keep_jobs: int = KEEP_JOBS
+
+
+class OriginSide:
+    def __init__(self, sites: Sites, rules: OriginRules) -> None:
+        self.sites = sites
+        self.rules = rules
+
+    # -- what users ask
+
+    def accept(self, store: Store, token: UUID, spec: JobSpec, now: Now) -> Job:
+        """The job, durable with this transaction; the same again for the same token. Where it goes is decided next.
+
+        Raises Unavailable when too many are open, StoreFull when the journal is short of room.
+        """
+        if (known := store.job(token)) is not None:
+            return known
+        if sum(store.jobs().values()) >= self.rules.most_open:
+            raise Unavailable(f"{self.rules.most_open} jobs are open here", hint="wait until some have ended")
+        if not store.may_accept():
+            raise StoreFull("the journal is short of room: no new jobs", hint="make room on the disk of state_dir")
+        job = Job(
+            token=token,
+            user=spec.user,
+            account=spec.account,
+            name=spec.name,
+            lease=spec.lease,
+            accepted_at=now.wall,
+            due_at=now.wall,
+        )
+        store.add_job(job, spec)
+        return job
+
+    def cancel(self, store: Store, token: UUID, now: Now) -> list[Effect]:
+        """Durable: it is tried until the target confirms. Raises Refused for a job that is over, or not known."""
+        job = self._open(store, token)
+        if job.state is Origin.STOPPING:
+            return []
+        if job.state is Origin.QUEUED:
+            outcome = Outcome(end=End.CANCELLED, ended_at=now.wall)
+            done(store, job.on(OriginEvent.CANCEL, outcome=outcome, due_at=None, why="cancelled"), job, now)
+            return []
+        store.save_job(job.on(OriginEvent.CANCEL, due_at=None, why="to be cancelled"), was=job)
+        return [owe(store, job, Kind.CANCEL, now)]
+
+    def requeue(self, store: Store, token: UUID, now: Now) -> list[Effect]:
+        """Another attempt, once this one is over. Raises Refused for a job that no target may have."""
+        job = self._open(store, token)
+        if job.state is Origin.REQUEUING:
+            return []
+        if job.state in (Origin.QUEUED, Origin.STOPPING):
+            raise Refused(f"the job is {job.state.value}: there is no attempt to end")
+        store.save_job(job.on(OriginEvent.REQUEUE, due_at=None, why="to be requeued"), was=job)
+        return [owe(store, job, Kind.CANCEL, now)]
+
+    def signal(self, store: Store, token: UUID, signal: int, now: Now) -> list[Effect]:
+        """To this attempt and no other, once at the most. Raises Refused for a job that is not running."""
+        job = self._open(store, token)
+        if job.state is not Origin.RUNNING:
+            raise Refused(f"the job is {job.state.value}, not running")
+        job_after = replace(job, signals=job.signals + 1)
+        store.save_job(job_after, was=job)
+        return [owe(store, job_after, Kind.SIGNAL, now, number=job_after.signals, value=signal)]
+
+    def _open(self, store: Store, token: UUID) -> Job:
+        job = store.job(token)
+        if job is None:
+            raise Refused(f"no job {token} here", hint="fed jobs")
+        if job.state in (Origin.RESULTS_PENDING, Origin.DONE):
+            raise Refused(f"the job is over: {job.outcome.end.value if job.outcome else 'done'}")
+        return job
+
+    # -- links
+
+    def link(self, store: Store, site: str, up: bool, now: Now) -> list[Effect]:
+        """A link came up: all that waits for it is due. One that went down is no verdict on anything."""
+        if site not in self.sites:
+            return []
+        known = self.sites[site]
+        known.linked, known.follow_at = up, now.mono
+        if up:
+            store.wake_site(site, now.wall)
+        return []
+
+    # -- what is due
+
+    def due(self, store: Store, now: Now) -> list[Effect]:
+        """One pass: at most MOST_DUE jobs and as many commands."""
+        effects: list[Effect] = []
+        for job in store.due_jobs(now.wall, MOST_DUE):
+            effects += self._due(store, job, now)
+        for command in store.due_commands(now.wall, MOST_DUE):
+            store.save_command(replace(command, due_at=now.wall + retry_s(command.tries), tries=command.tries + 1))
+            if self.sites.linked(command.site):
+                effects.append(Send(site=command.site, message=_message(command)))
+        for site in self.sites.all():
+            if site.linked and now.mono >= site.follow_at:
+                site.follow_at = now.mono + FOLLOW_S
+                effects.append(follow(store, site.name))
+            effects += self._replace(store, site.name, now.mono - site.heard, now)
+        return effects
+
+    def forget(self, store: Store, now: Now) -> int:
+        return store.forget_done(now.wall - self.rules.keep_s, self.rules.keep_jobs, MOST_DUE)
+
+    def _due(self, store: Store, job: Job, now: Now) -> list[Effect]:
+        linked = self.sites.linked(job.site)
+        match job.state:
+            case Origin.QUEUED:
+                return self._place(store, job, now)
+            case Origin.SENDING | Origin.UNKNOWN:
+                unknown = job if job.state is Origin.UNKNOWN else job.on(OriginEvent.UNANSWERED)
+                later = replace(unknown, due_at=now.wall + max(ANSWER_S, retry_s(job.tries)), tries=job.tries + 1)
+                store.save_job(replace(later, why=f"sent to {job.site}, and no answer yet"), was=job)
+                return self._submit(store, job) if linked else []
+            case Origin.ACCEPTED if job.far is Target.STAGING:
+                store.save_job(_moving(job, now), was=job)
+                spec = store.spec(job.token)
+                return [PushInputs(site=job.site, key=job.key, spec=spec)] if linked and spec else []
+            case Origin.RESULTS_PENDING if job.outcome is not None:
+                store.save_job(_moving(job, now), was=job)
+                return [FetchResults(site=job.site, key=job.key, outcome=job.outcome)] if linked else []
+        store.save_job(replace(job, due_at=None), was=job)
+        return []
+
+    def _place(self, store: Store, job: Job, now: Now) -> list[Effect]:
+        spec = store.spec(job.token)
+        if spec is None:
+            raise Refused(f"the spec of job {job.token} is missing")
+        day = int(now.wall // DAY_S)
+        spent = store.spent(job.account, day) if job.account in self.rules.placing.budget_per_day else 0.0
+        ask = Ask(spec=spec, avoid=job.avoid, spent=spent, now=now.wall)
+        choice = choose(ask, self.sites.pools(store.jobs(), now), self.rules.placing)
+        if choice.pool is None:
+            later = replace(job, due_at=now.wall + RECHOOSE_S, reasons=choice.reasons, why="no pool fits now")
+            store.save_job(later, was=job)
+            return []
+        chosen = job.on(
+            OriginEvent.CHOSEN,
+            site=choice.pool.site,
+            pool=choice.pool.room.pool,
+            cost=choice.cost,
+            cost_day=day,
+            reasons=choice.reasons,
+            why=f"sent to {choice.pool.name}",
+            due_at=now.wall + ANSWER_S,
+        )
+        store.save_job(chosen, was=job)
+        return [Send(site=chosen.site, message=Submit(key=chosen.key, pool=chosen.pool, spec=spec))]
+
+    def _submit(self, store: Store, job: Job) -> list[Effect]:
+        spec = store.spec(job.token)
+        return [Send(site=job.site, message=Submit(key=job.key, pool=job.pool, spec=spec))] if spec else []
+
+    def _replace(self, store: Store, site: str, silence_s: float, now: Now) -> list[Effect]:
+        """Leases that ran out there a while ago: their target has stopped them, if it lives."""
+        if silence_s <= LEASE_MARGIN_S:
+            return []
+        effects: list[Effect] = []
+        for job in store.leases_over_at(site, (silence_s - LEASE_MARGIN_S) / LEASE_MARGIN, MOST_DUE):
+            effects.append(owe(store, job, Kind.CANCEL, now))
+            why = f"{site} was silent for {silence_s:.0f} s: another attempt"
+            store.save_job(job.on(OriginEvent.REPLACE, due_at=now.wall, why=why), was=job)
+        return effects
+
+
+def owe(store: Store, job: Job, kind: Kind, now: Now, *, number: int = 0, value: int = 0) -> Effect:
+    """Write down what this job's target is to do, and say it a first time."""
+    command = Command(
+        key=job.key,
+        kind=kind,
+        site=job.site,
+        pool=job.pool,
+        number=number,
+        value=value,
+        due_at=now.wall + retry_s(1),
+        tries=1,
+    )
+    store.save_command(command)
+    return Send(site=job.site, message=_message(command))
+
+
+def done(store: Store, job: Job, was: Job, now: Now) -> None:
+    store.save_job(replace(job, ended_at=now.wall, due_at=None), was=was)
+    store.drop_spec(job.token)
+
+
+def follow(store: Store, site: str) -> Effect:
+    known = store.followed(site)
+    return Send(site=site, message=Follow(journal=known.journal if known else None, after=known.cursor if known else 0))
+
+
+def _message(command: Command) -> FromOrigin:
+    match command.kind:
+        case Kind.CANCEL:
+            return Cancel(key=command.key, pool=command.pool)
+        case Kind.RELEASE:
+            return Release(key=command.key)
+        case Kind.SIGNAL:
+            return Signal(key=command.key, number=command.number, signal=command.value)
+
+
+def _moving(job: Job, now: Now) -> Job:
+    return replace(job, due_at=now.wall + max(FIRST_MOVE_S, retry_s(job.tries)), tries=job.tries + 1)

@@ -1,0 +1,66 @@
+"""What an origin knows of the sites it may use, in memory: it is heard anew after every restart."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from federation.model.messages import Room, Rooms
+from federation.model.states import Origin
+from federation.policy.breaker import Breaker
+from federation.policy.choose import Pool
+from federation.ports import Now
+
+MAX_POOLS = 1000  # of all sites together; more are not considered
+
+
+@dataclass(slots=True)
+class Site:
+    name: str
+    heard: float  # seconds that only pass, when anything was last heard; at first: when we started
+    rooms: dict[str, Room] = field(default_factory=dict)
+    linked: bool = False
+    follow_at: float = 0.0  # when it is to be followed next
+
+
+class Sites:
+    def __init__(self, own: str, names: tuple[str, ...], now: Now) -> None:
+        self.own = own
+        self._sites = {name: Site(name=name, heard=now.mono) for name in (own, *names)}
+        self._breakers: dict[str, Breaker] = {}
+
+    def __getitem__(self, name: str) -> Site:
+        return self._sites[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._sites
+
+    def all(self) -> tuple[Site, ...]:
+        return tuple(self._sites.values())
+
+    def linked(self, name: str) -> bool:
+        return name in self._sites and self._sites[name].linked
+
+    def offered(self, site: str, rooms: Rooms) -> int:
+        """Take a site's list of pools. Tells how many more jobs there is room for than before."""
+        before = sum(room.free_jobs for room in self._sites[site].rooms.values())
+        self._sites[site].rooms = {room.pool: room for room in rooms.pools}
+        return max(0, sum(room.free_jobs for room in rooms.pools) - before)
+
+    def breaker(self, pool: str) -> Breaker:
+        """Of SITE/POOL."""
+        return self._breakers.setdefault(pool, Breaker())
+
+    def pools(self, jobs: Counter[tuple[Origin, str, str]], now: Now) -> list[Pool]:
+        """All there are, with what we sent there and their room does not count yet."""
+        found = [
+            Pool(
+                site=site.name,
+                room=room,
+                linked=site.linked,
+                local=site.name == self.own,
+                cools_for_s=self.breaker(f"{site.name}/{room.pool}").cools_for(now.mono),
+                sent=jobs[Origin.SENDING, site.name, room.pool] + jobs[Origin.UNKNOWN, site.name, room.pool],
+            )
+            for site in self._sites.values()
+            for room in site.rooms.values()
+        ]
+        return found[:MAX_POOLS]

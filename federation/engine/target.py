@@ -1,0 +1,312 @@
+"""A site as target: what it answers to an origin's messages about attempts, and what it does with its backends.
+
+Every method is one transaction over the journal, and tells the effects that are wanted once it is durable.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look, Send
+from federation.model.job import Attempt, over
+from federation.model.messages import Busy, Cancel, Changes, Follow, FromOrigin, Record, Release, Signal, Submit, Told
+from federation.model.states import End, Outcome, Target, TargetEvent
+from federation.model.token import Key
+from federation.policy.admit import House, admit
+from federation.ports import Now, Seen, Sight
+from federation.store.store import Store
+
+POLL_S = 10.0  # between looks at what a backend has
+ASK_S = 2.0  # until a backend is asked about what it did not answer
+FIRST_RETRY_S, MOST_RETRY_S = 1.0, 300.0
+AGREEING = 2  # looks in a row before what is not there counts as not there
+MOST_DUE = 500  # attempts of one pass
+MOST_CHANGES = 200  # records of one message
+TOMBSTONE_S = 30 * 86400.0  # how long a released attempt is remembered: no duplicate of a submit is later
+LEASE_CHECK_S = 1.0
+IN_BACKEND = frozenset({Target.READY, Target.SUBMITTING, Target.PENDING, Target.RUNNING})
+
+
+class TargetSide:
+    """Kept in memory: when each origin was last heard, and up to where it was told."""
+
+    def __init__(self, house: House, now: Now) -> None:
+        self.house = house
+        self._since = now.mono
+        self._heard: dict[str, float] = {}
+        self._told: dict[str, int] = {}
+        self._leases_at = 0.0
+
+    def start(self, store: Store, now: Now) -> list[Effect]:
+        """After any restart the backends are asked before anything is done."""
+        store.wake_attempts(now.wall)
+        return []
+
+    def message(self, store: Store, origin: str, message: FromOrigin, now: Now) -> list[Effect]:
+        self._heard[origin] = now.mono
+        match message:
+            case Submit():
+                return self._submit(store, origin, message, now)
+            case Cancel():
+                return self._cancel(store, origin, message, now)
+            case Signal():
+                return self._signal(store, origin, message)
+            case Release():
+                return self._release(store, origin, message, now)
+            case Follow():
+                return self._follow(store, origin, message)
+
+    # -- what origins ask
+
+    def _submit(self, store: Store, origin: str, submit: Submit, now: Now) -> list[Effect]:
+        if (known := self._known(store, origin, submit.key)) is not None:
+            return [self._answer(store, known)]
+        verdict = admit(submit, origin, self.house, store.attempts())
+        attempt = Attempt(key=submit.key, origin=origin, pool=submit.pool, user=verdict.user, state=Target.READY)
+        if verdict.no is not None:
+            no = Outcome(end=verdict.no, reason=verdict.why)
+            refused = replace(attempt, state=Target.RELEASED, outcome=no, why=verdict.why, ended_at=now.wall)
+            return self._saved(store, refused, None)
+        if not store.may_accept():
+            return [Send(site=origin, message=Busy(key=submit.key, why="its journal is short of room"))]
+        staging = bool(submit.spec.inputs)
+        attempt = replace(attempt, state=Target.STAGING) if staging else replace(attempt, due_at=now.wall)
+        attempt = store.add_attempt(replace(attempt, lease_s=submit.spec.lease.limit_s), submit.spec)
+        return self._tell(store, origin) or [self._answer(store, attempt)]
+
+    def _cancel(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:
+        known = self._known(store, origin, cancel.key)
+        if known is None:
+            return self._cancel_unknown(store, origin, cancel, now)
+        if known.state is Target.STAGING or known.state in IN_BACKEND:
+            return self._stop(store, known, End.CANCELLED, now)
+        return [self._answer(store, known)]
+
+    def _cancel_unknown(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:
+        """It may come yet, and a backend may even have it when the journal is new: its claim decides."""
+        never = Attempt(key=cancel.key, origin=origin, pool=cancel.pool, state=Target.STOPPING, due_at=now.wall)
+        if cancel.pool in self.house.pools:
+            return [*self._saved(store, never, None), Fence(pool=cancel.pool, key=cancel.key)]
+        outcome = Outcome(end=End.CANCELLED, reason="it was never here")
+        return self._saved(
+            store, replace(never, state=Target.RELEASED, due_at=None, ended_at=now.wall, outcome=outcome), None
+        )
+
+    def _signal(self, store: Store, origin: str, signal: Signal) -> list[Effect]:
+        known = self._known(store, origin, signal.key)
+        if known is None or known.signals >= signal.number:
+            return [self._answer(store, known)] if known else []
+        effects = self._saved(store, replace(known, signals=signal.number), known)
+        if known.state is Target.RUNNING:
+            effects.append(Deliver(pool=known.pool, key=known.key, signal=signal.signal))
+        return effects
+
+    def _release(self, store: Store, origin: str, release: Release, now: Now) -> list[Effect]:
+        known = self._known(store, origin, release.key)
+        if known is None:
+            gone = Record(key=release.key, revision=0, state=Target.RELEASED)
+            return [Send(site=origin, message=Told(journal=store.journal, record=gone))]
+        if known.state is not Target.ENDED:
+            return [self._answer(store, known)]
+        store.drop_attempt_spec(known.key)
+        effects = self._saved(store, known.on(TargetEvent.RELEASE, ended_at=now.wall), known)
+        return [*effects, Forget(pool=known.pool, key=known.key)]
+
+    def _follow(self, store: Store, origin: str, follow: Follow) -> list[Effect]:
+        self._told[origin] = follow.after if follow.journal == store.journal else 0
+        return self._tell(store, origin, even_nothing=True)
+
+    # -- what backends answer
+
+    def handed_over(self, store: Store, key: Key, handle: str, now: Now) -> list[Effect]:
+        known = store.attempt(key)
+        if known is None or known.state is not Target.SUBMITTING:
+            return []
+        pending = known.on(TargetEvent.SUBMITTED, handle=handle, due_at=now.wall + POLL_S, tries=0, misses=0)
+        return self._saved(store, pending, known)
+
+    def not_handed_over(self, store: Store, key: Key, why: str, now: Now) -> list[Effect]:
+        """Certain: the backend does not have it, and may be tried again."""
+        known = store.attempt(key)
+        if known is None or known.state is not Target.SUBMITTING:
+            return []
+        return self._saved(store, _again(known, why, now), known, told=False)
+
+    def rejected(self, store: Store, key: Key, why: str, now: Now) -> list[Effect]:
+        """The backend refused it for good."""
+        known = store.attempt(key)
+        if known is None or known.state is not Target.SUBMITTING:
+            return []
+        outcome = Outcome(end=End.REFUSED, ended_at=now.wall, reason=why)
+        return self._saved(store, _ended(known, TargetEvent.REJECTED, outcome, now), known)
+
+    def unanswered(self, store: Store, key: Key, now: Now) -> list[Effect]:
+        """It may have it or not: it is asked before anything else."""
+        known = store.attempt(key)
+        if known is None or known.state is not Target.SUBMITTING:
+            return []
+        return self._saved(store, replace(known, due_at=now.wall + ASK_S), known, told=False)
+
+    def fenced(self, store: Store, key: Key, never_runs: bool, now: Now) -> list[Effect]:
+        known = store.attempt(key)
+        if known is None or known.state is not Target.STOPPING:
+            return []
+        if not never_runs:
+            return self._saved(store, replace(known, due_at=now.wall + ASK_S), known, told=False)
+        outcome = Outcome(end=known.stopped_for, ended_at=now.wall, reason="it never started")
+        return self._saved(store, _ended(known, TargetEvent.FENCED, outcome, now), known)
+
+    def looked(self, store: Store, seen: Mapping[Key, Seen], now: Now) -> list[Effect]:
+        """What could be observed. What is not in it is as it was."""
+        effects: list[Effect] = []
+        for key, sight in seen.items():
+            known = store.attempt(key)
+            if known is not None and (known.state in IN_BACKEND or known.state is Target.STOPPING):
+                effects += self._saw(store, known, sight, now)
+        return effects
+
+    def _saw(self, store: Store, known: Attempt, seen: Seen, now: Now) -> list[Effect]:
+        if seen.sight is Sight.EXITED and seen.outcome is not None:
+            outcome = over(known, seen.outcome)
+            return self._saved(store, _ended(known, TargetEvent.EXITED, outcome, now), known)
+        if seen.sight is Sight.GONE or (seen.sight is Sight.ABSENT and known.state is Target.RUNNING):
+            return self._missed(store, known, now, self._lost)
+        if seen.sight is Sight.ABSENT:
+            if known.state in (Target.SUBMITTING, Target.PENDING):
+                return self._missed(store, known, now, self._forgotten)
+            return []
+        if seen.sight is Sight.RUNNING and known.state in IN_BACKEND and known.state is not Target.RUNNING:
+            at = seen.started_at or now.wall
+            running = known.on(TargetEvent.STARTED, started_at=at, due_at=now.wall + POLL_S, misses=0)
+            return self._saved(store, replace(running, handle=seen.handle or known.handle, tries=0), known)
+        if seen.sight is Sight.PENDING and known.state is Target.SUBMITTING:
+            return self.handed_over(store, known.key, seen.handle, now)
+        return self._saved(store, replace(known, misses=0), known, told=False) if known.misses else []
+
+    def _missed(
+        self, store: Store, known: Attempt, now: Now, then: Callable[[Store, Attempt, Now], list[Effect]]
+    ) -> list[Effect]:
+        if known.misses + 1 >= AGREEING:
+            return then(store, known, now)
+        again = replace(known, misses=known.misses + 1, due_at=now.wall + ASK_S)
+        return self._saved(store, again, known, told=False)
+
+    def _lost(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
+        end = known.stopped_for if known.state is Target.STOPPING else End.LOST
+        outcome = Outcome(end=end, started_at=known.started_at, ended_at=now.wall, reason="it left no exit record")
+        return self._saved(store, _ended(known, TargetEvent.LOST, outcome, now), known)
+
+    def _forgotten(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
+        return self._saved(store, _again(known, "the backend does not have it", now), known, told=False)
+
+    def inputs_here(self, store: Store, key: Key, now: Now) -> list[Effect]:
+        known = store.attempt(key)
+        if known is None or known.state is not Target.STAGING:
+            return []
+        return self._saved(store, known.on(TargetEvent.INPUTS_HERE, due_at=now.wall), known)
+
+    # -- what is due
+
+    def due(self, store: Store, now: Now) -> list[Effect]:
+        """One pass, over at most MOST_DUE attempts."""
+        effects: list[Effect] = []
+        looks: dict[str, list[Key]] = {}
+        for attempt in store.due_attempts(now.wall, MOST_DUE):
+            if attempt.state is Target.READY:
+                effects += self._hand_over(store, attempt, now)
+                continue
+            wait_s = POLL_S
+            if attempt.state is Target.STOPPING:
+                effects.append(Fence(pool=attempt.pool, key=attempt.key))
+                wait_s = retry_s(attempt.tries)
+            looks.setdefault(attempt.pool, []).append(attempt.key)
+            later = replace(attempt, due_at=now.wall + wait_s, tries=attempt.tries + 1)
+            self._saved(store, later, attempt, told=False)
+        effects += [Look(pool=pool, keys=tuple(keys)) for pool, keys in looks.items()]
+        if now.mono >= self._leases_at:
+            self._leases_at = now.mono + LEASE_CHECK_S
+            effects += self._end_leases(store, now)
+        return effects
+
+    def forget(self, store: Store, now: Now) -> int:
+        return store.forget_released(now.wall - TOMBSTONE_S, MOST_DUE)
+
+    def _hand_over(self, store: Store, attempt: Attempt, now: Now) -> list[Effect]:
+        spec = store.attempt_spec(attempt.key)
+        if spec is None or attempt.pool not in self.house.pools:
+            why = f"pool {attempt.pool} is no more"
+            outcome = Outcome(end=End.REFUSED, ended_at=now.wall, reason=why)
+            handed = attempt.on(TargetEvent.HANDED)
+            return self._saved(store, _ended(handed, TargetEvent.REJECTED, outcome, now), attempt)
+        handed = attempt.on(TargetEvent.HANDED, due_at=now.wall + POLL_S, misses=0)
+        self._saved(store, handed, attempt, told=False)
+        return [HandOver(pool=attempt.pool, key=attempt.key, spec=spec, user=attempt.user)]
+
+    def _end_leases(self, store: Store, now: Now) -> list[Effect]:
+        effects: list[Effect] = []
+        for origin in {origin for (_, origin), count in store.attempts().items() if count > 0}:
+            silence_s = now.mono - self._heard.get(origin, self._since)
+            for attempt in store.leases_over_from(origin, silence_s, MOST_DUE):
+                effects += self._stop(store, attempt, End.LEASE, now)
+        return effects
+
+    def _stop(self, store: Store, attempt: Attempt, why: End, now: Now) -> list[Effect]:
+        if attempt.state is Target.STAGING:
+            outcome = Outcome(end=why, ended_at=now.wall, reason="it never started")
+            return self._saved(store, _ended(attempt, TargetEvent.STOP, outcome, now), attempt)
+        due_at = now.wall + retry_s(0)
+        stopping = attempt.on(TargetEvent.STOP, stopped_for=why, due_at=due_at, tries=0, misses=0)
+        return [*self._saved(store, stopping, attempt), Fence(pool=attempt.pool, key=attempt.key)]
+
+    # -- the journal and the origins
+
+    def _known(self, store: Store, origin: str, key: Key) -> Attempt | None:
+        """Nobody is told of, or may touch, another site's attempt; its token is 74 random bits."""
+        known = store.attempt(key)
+        return known if known is not None and known.origin == origin else None
+
+    def _saved(self, store: Store, attempt: Attempt, was: Attempt | None, *, told: bool = True) -> list[Effect]:
+        attempt = store.save_attempt(attempt, was=was, told=told)
+        if not told:
+            return []
+        return self._tell(store, attempt.origin) or [self._answer(store, attempt)]
+
+    def _tell(self, store: Store, origin: str, *, even_nothing: bool = False) -> list[Effect]:
+        """What changed since this origin was told, if it follows; it asks for the rest of a long list."""
+        after = self._told.get(origin)
+        if after is None:
+            return []
+        attempts: Sequence[Attempt] = store.attempts_since(origin, after, MOST_CHANGES)
+        if not attempts and not even_nothing:
+            return []
+        upto = attempts[-1].revision if attempts else after
+        self._told[origin] = upto
+        records = tuple(map(record, attempts))
+        return [Send(site=origin, message=Changes(journal=store.journal, after=after, upto=upto, records=records))]
+
+    def _answer(self, store: Store, attempt: Attempt) -> Effect:
+        return Send(site=attempt.origin, message=Told(journal=store.journal, record=record(attempt)))
+
+
+def record(attempt: Attempt) -> Record:
+    return Record(
+        key=attempt.key,
+        revision=attempt.revision,
+        state=attempt.state,
+        outcome=attempt.outcome,
+        started_at=attempt.started_at,
+        signals=attempt.signals,
+        why=attempt.why,
+    )
+
+
+def retry_s(tries: int) -> float:
+    return min(FIRST_RETRY_S * (1 << min(tries, 16)), MOST_RETRY_S)
+
+
+def _again(known: Attempt, why: str, now: Now) -> Attempt:
+    due_at = now.wall + retry_s(known.tries)
+    return known.on(TargetEvent.NOT_SUBMITTED, due_at=due_at, tries=known.tries + 1, misses=0, why=why)
+
+
+def _ended(known: Attempt, event: TargetEvent, outcome: Outcome, now: Now) -> Attempt:
+    return known.on(event, outcome=outcome, due_at=None, ended_at=outcome.ended_at or now.wall, lease_s=None)

@@ -1,0 +1,55 @@
+"""What a site takes from a peer: its list of pools and users, how many jobs at once, how large."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from federation.model.messages import Submit
+from federation.model.states import End
+
+MAX_SCRIPT_BYTES = 4 << 20  # Slurm's own default of max_script_size
+MAX_ENV_BYTES = 1 << 20
+MAX_INPUTS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """What one peer may do here."""
+
+    pools: tuple[str, ...]
+    users: Mapping[str, str]  # the peer's user -> ours; who is not in it is refused, and root is never in it
+    most_jobs: int = 10_000  # open ones
+    most_input_bytes: int = 1 << 40  # of one job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """A site's own rules: most open jobs of each of its pools, and its guests."""
+
+    pools: Mapping[str, int]
+    guests: Mapping[str, Guest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    user: str = ""  # ours, when it is let in
+    no: End | None = None  # REFUSED or NO_ROOM
+    why: str = ""
+
+
+def admit(submit: Submit, origin: str, house: House, open_jobs: Mapping[tuple[str, str], int]) -> Verdict:
+    """`open_jobs` has what takes room now, by (pool, origin)."""
+    guest, spec = house.guests.get(origin), submit.spec
+    if guest is None or submit.pool not in guest.pools or submit.pool not in house.pools:
+        return Verdict(no=End.REFUSED, why=f"{origin} may not use pool {submit.pool}")
+    user = guest.users.get(spec.user, "")
+    if not user or user == "root":
+        return Verdict(no=End.REFUSED, why=f"user {spec.user} of {origin} is nobody here")
+    if len(spec.script) > MAX_SCRIPT_BYTES or sum(len(a) + len(b) for a, b in spec.env) > MAX_ENV_BYTES:
+        return Verdict(no=End.REFUSED, why="its script or its environment is too large")
+    if len(spec.inputs) > MAX_INPUTS or spec.input_bytes > guest.most_input_bytes:
+        return Verdict(no=End.REFUSED, why="its input is too large")
+    in_pool = sum(count for (pool, _), count in open_jobs.items() if pool == submit.pool)
+    from_guest = sum(count for (_, site), count in open_jobs.items() if site == origin)
+    if in_pool >= house.pools[submit.pool] or from_guest >= guest.most_jobs:
+        return Verdict(no=End.NO_ROOM, why=f"pool {submit.pool} takes no more jobs now")
+    return Verdict(user=user)

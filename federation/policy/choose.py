@@ -1,0 +1,165 @@
+"""Which pool a job goes to, and why not to the others.
+
+Hard rules first, each with a reason that the user is told: pin, allow and deny lists, a peer that can't be heard, fit
+(the same grammar of requests as the pool's own), room for one more job, time limit, budget. Among what is left the
+lowest cost wins, where cost is seconds: until the start, to move what has to be moved, and money at the exchange rate
+that the site's file sets. A pool that would miss the deadline is used only when all would.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from federation.model.messages import Room
+from federation.model.spec import JobSpec
+from slurm_plugin import catalogue, request
+from slurm_plugin.errors import ConfigError
+
+MAX_REASONS = 64  # pools that an explanation names
+DEFAULT_RUN_S = 3600  # what a job without a time limit is taken to need
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A pool as this site knows it now. `room.free_jobs` and the like already count what we have sent there."""
+
+    site: str
+    room: Room
+    linked: bool = True
+    local: bool = False
+    cools_for_s: float = 0.0
+    sent: int = 0  # our jobs that it may have, and that its room does not count yet
+    bytes_per_s: float = 10e6  # how fast the link moves bytes
+
+    @property
+    def name(self) -> str:
+        return f"{self.site}/{self.room.pool}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What this site's file says about where jobs may go. Empty lists allow all and deny none."""
+
+    allow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # account -> SITE or SITE/POOL
+    deny: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    budget_per_day: Mapping[str, float] = field(default_factory=dict)  # account -> money
+    seconds_per_money: float = 600.0
+    local_bonus_s: float = 60.0  # how much later a start at home may be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """`pool` is None when none fits; `reasons` has one line a pool either way."""
+
+    pool: Pool | None
+    cost: float = 0.0  # money, reserved against the budget
+    reasons: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What is to be placed: `avoid` are pools that refused it for good; `spent` is its account's money of today."""
+
+    spec: JobSpec
+    avoid: tuple[str, ...] = ()
+    spent: float = 0.0
+    now: float  # Unix seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offer:
+    pool: Pool
+    starts_in_s: float
+    move_s: float
+    money: float
+    late: bool
+    score: float
+
+    @property
+    def reason(self) -> str:
+        late = ", after its deadline" if self.late else ""
+        return f"start in {self.starts_in_s:.0f} s, {self.move_s:.0f} s to move, price {self.money:.2f}{late}"
+
+
+def choose(ask: Ask, pools: Sequence[Pool], rules: Rules) -> Choice:
+    """Ties go to the pool that was named first."""
+    judged = [(pool, _judge(ask, pool, rules)) for pool in pools]
+    offers = [offer for _, offer in judged if isinstance(offer, _Offer)]
+    best = min(offers, key=lambda one: (one.late, one.score), default=None)
+    reasons = tuple(
+        (
+            pool.name,
+            verdict if isinstance(verdict, str) else f"{'chosen' if verdict is best else 'fits'}: {verdict.reason}",
+        )
+        for pool, verdict in judged[:MAX_REASONS]
+    )
+    return Choice(pool=best.pool if best else None, cost=best.money if best else 0.0, reasons=reasons)
+
+
+def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
+    spec, room = ask.spec, pool.room
+    if no := _barred(ask, pool, rules):
+        return no
+    if room.free_jobs - pool.sent <= 0:
+        return "full: it takes no more jobs now"
+    if room.longest_s and spec.time_limit_s > room.longest_s:
+        return f"its longest time limit is {room.longest_s} s"
+    wait_s = fits(spec, pool)
+    if isinstance(wait_s, str):
+        return wait_s
+    run_s = spec.time_limit_s or DEFAULT_RUN_S
+    money = room.price_per_hour * run_s / 3600 * max(1, spec.cpus)
+    budget = rules.budget_per_day.get(spec.account)
+    if budget is not None and money > 0 and ask.spent + money > budget:
+        return f"over budget: {money:.2f} more than the {max(0.0, budget - ask.spent):.2f} left of today's {budget:.2f}"
+    move_s = 0.0 if pool.local else spec.input_bytes / pool.bytes_per_s
+    late = spec.deadline_at is not None and ask.now + wait_s + move_s + run_s > spec.deadline_at
+    score = wait_s + move_s + money * rules.seconds_per_money - (rules.local_bonus_s if pool.local else 0.0)
+    return _Offer(pool=pool, starts_in_s=wait_s, move_s=move_s, money=money, late=late, score=score)
+
+
+def _barred(ask: Ask, pool: Pool, rules: Rules) -> str:
+    spec, names = ask.spec, (pool.site, pool.name)
+    if spec.pin and spec.pin not in names:
+        return f"the job is pinned to {spec.pin}"
+    allowed = rules.allow.get(spec.account)
+    if allowed is not None and not set(allowed) & set(names):
+        return f"account {spec.account} may not go there"
+    if set(rules.deny.get(spec.account, ())) & set(names):
+        return f"account {spec.account} is denied there"
+    if pool.name in ask.avoid:
+        return "it refused this job"
+    if not pool.linked:
+        return "no link now"
+    if pool.cools_for_s > 0:
+        return f"left alone for {pool.cools_for_s:.0f} s after failures"
+    return ""
+
+
+def fits(spec: JobSpec, pool: Pool) -> float | str:
+    """Seconds until the job could start there, or why it never can."""
+    room = pool.room
+    starts_in_s = 0.0 if room.free_cpus >= spec.cpus and not pool.sent else room.starts_in_s
+    if not spec.gres:
+        return starts_in_s
+    if not room.catalogue:
+        return "it has no slices"
+    offered = _catalogue(room.catalogue)
+    if offered is None:
+        return "its catalogue can't be read"
+    asked = request.parse(spec.gres, gres=offered.gres, mem=offered.mem)
+    if asked is None:
+        return f"what it has of {spec.gres} is not known"
+    resolved = asked if isinstance(asked, request.Refusal) else request.resolve(asked, offered)
+    if isinstance(resolved, request.Refusal):
+        return resolved.text
+    free = dict(room.slices).get(resolved.gres_class, 0)
+    return starts_in_s if free >= resolved.count else max(starts_in_s, room.starts_in_s)
+
+
+@lru_cache(maxsize=MAX_REASONS)
+def _catalogue(text: str) -> catalogue.Catalogue | None:
+    try:
+        return catalogue.parse(text)
+    except ConfigError:
+        return None

@@ -1,0 +1,178 @@
+"""Rows to records and back. Bytes inside a JSON text are its characters 0 to 255, one each."""
+
+import json
+from dataclasses import asdict
+from sqlite3 import Row
+from typing import Any
+from uuid import UUID
+
+from federation.model.job import Attempt, Job
+from federation.model.spec import Input, JobSpec, Lease, OnSilence
+from federation.model.states import End, Origin, Outcome, Target
+from federation.model.token import Key
+
+
+def _text(data: bytes) -> str:
+    return data.decode("latin-1")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
+def spec_to_blob(spec: JobSpec) -> bytes:
+    facts: dict[str, Any] = {
+        "user": spec.user,
+        "account": spec.account,
+        "name": _text(spec.name),
+        "script": _text(spec.script),
+        "args": [_text(one) for one in spec.args],
+        "env": [[_text(name), _text(value)] for name, value in spec.env],
+        "gres": spec.gres,
+        "cpus": spec.cpus,
+        "memory_mib": spec.memory_mib,
+        "time_limit_s": spec.time_limit_s,
+        "pin": spec.pin,
+        "deadline_at": spec.deadline_at,
+        "inputs": [[_text(one.path), one.size, one.sha256.hex()] for one in spec.inputs],
+        "outputs": [_text(one) for one in spec.outputs],
+        "lease": [spec.lease.on_silence, spec.lease.after_s],
+    }
+    return json.dumps(facts, separators=(",", ":")).encode()
+
+
+def spec_from_blob(blob: bytes) -> JobSpec:
+    facts = json.loads(blob)
+    on_silence, after_s = facts.pop("lease")
+    return JobSpec(
+        user=facts["user"],
+        account=facts["account"],
+        name=_bytes(facts["name"]),
+        script=_bytes(facts["script"]),
+        args=tuple(map(_bytes, facts["args"])),
+        env=tuple((_bytes(name), _bytes(value)) for name, value in facts["env"]),
+        gres=facts["gres"],
+        cpus=facts["cpus"],
+        memory_mib=facts["memory_mib"],
+        time_limit_s=facts["time_limit_s"],
+        pin=facts["pin"],
+        deadline_at=facts["deadline_at"],
+        inputs=tuple(
+            Input(path=_bytes(path), size=size, sha256=bytes.fromhex(sha256)) for path, size, sha256 in facts["inputs"]
+        ),
+        outputs=tuple(map(_bytes, facts["outputs"])),
+        lease=Lease(on_silence=OnSilence(on_silence), after_s=after_s),
+    )
+
+
+def _outcome_to_text(outcome: Outcome | None) -> str | None:
+    return None if outcome is None else json.dumps(asdict(outcome), separators=(",", ":"))
+
+
+def _outcome_from_text(text: str | None) -> Outcome | None:
+    if text is None:
+        return None
+    facts = json.loads(text)
+    return Outcome(**facts | {"end": End(facts["end"])})
+
+
+def job_to_row(job: Job) -> dict[str, Any]:
+    return {
+        "token": job.token.bytes,
+        "state": job.state.value,
+        "attempt": job.attempt,
+        "site": job.site,
+        "pool": job.pool,
+        "user": job.user,
+        "account": job.account,
+        "name": job.name,
+        "on_silence": job.lease.on_silence.value,
+        "lease_s": job.lease.after_s,
+        "accepted_at": job.accepted_at,
+        "due_at": job.due_at,
+        "tries": job.tries,
+        "revision": job.revision,
+        "far": job.far and job.far.value,
+        "signals": job.signals,
+        "cost": job.cost,
+        "cost_day": job.cost_day,
+        "avoid": json.dumps(job.avoid) if job.avoid else "",
+        "reasons": json.dumps(job.reasons) if job.reasons else "",
+        "why": job.why,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+        "outcome": _outcome_to_text(job.outcome),
+    }
+
+
+def job_from_row(row: Row) -> Job:
+    return Job(
+        token=UUID(bytes=row["token"]),
+        state=Origin(row["state"]),
+        attempt=row["attempt"],
+        site=row["site"],
+        pool=row["pool"],
+        user=row["user"],
+        account=row["account"],
+        name=row["name"],
+        lease=Lease(on_silence=OnSilence(row["on_silence"]), after_s=row["lease_s"]),
+        accepted_at=row["accepted_at"],
+        due_at=row["due_at"],
+        tries=row["tries"],
+        revision=row["revision"],
+        far=Target(row["far"]) if row["far"] else None,
+        signals=row["signals"],
+        cost=row["cost"],
+        cost_day=row["cost_day"],
+        avoid=tuple(json.loads(row["avoid"] or "[]")),
+        reasons=tuple((pool, reason) for pool, reason in json.loads(row["reasons"] or "[]")),
+        why=row["why"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        outcome=_outcome_from_text(row["outcome"]),
+    )
+
+
+def attempt_to_row(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "token": attempt.key.token.bytes,
+        "attempt": attempt.key.attempt,
+        "origin": attempt.origin,
+        "pool": attempt.pool,
+        "user": attempt.user,
+        "state": attempt.state.value,
+        "revision": attempt.revision,
+        "lease_s": attempt.lease_s,
+        "due_at": attempt.due_at,
+        "tries": attempt.tries,
+        "misses": attempt.misses,
+        "handle": attempt.handle,
+        "signals": attempt.signals,
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+        "outcome": _outcome_to_text(attempt.outcome),
+        "stopped_for": attempt.stopped_for.value,
+        "why": attempt.why,
+    }
+
+
+def attempt_from_row(row: Row) -> Attempt:
+    return Attempt(
+        key=Key(UUID(bytes=row["token"]), row["attempt"]),
+        origin=row["origin"],
+        pool=row["pool"],
+        user=row["user"],
+        state=Target(row["state"]),
+        revision=row["revision"],
+        lease_s=row["lease_s"],
+        due_at=row["due_at"],
+        tries=row["tries"],
+        misses=row["misses"],
+        handle=row["handle"],
+        signals=row["signals"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        outcome=_outcome_from_text(row["outcome"]),
+        stopped_for=End(row["stopped_for"]),
+        why=row["why"],
+    )

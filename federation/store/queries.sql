@@ -1,0 +1,96 @@
+-- name: meta
+SELECT value FROM meta WHERE name = :name
+-- name: set_meta
+INSERT INTO meta (name, value) VALUES (:name, :value) ON CONFLICT DO UPDATE SET value = excluded.value
+-- name: next_revision
+UPDATE meta SET value = value + 1 WHERE name = 'revision' RETURNING value
+
+-- name: job
+SELECT * FROM jobs WHERE token = :token
+-- name: save_job
+INSERT OR REPLACE INTO jobs VALUES (
+    :token, :state, :attempt, :site, :pool, :user, :account, :name, :on_silence, :lease_s, :accepted_at, :due_at, :tries,
+    :revision, :far, :signals, :cost, :cost_day, :avoid, :reasons, :why, :started_at, :ended_at, :outcome
+)
+-- name: spec
+SELECT spec FROM specs WHERE token = :token
+-- name: add_spec
+INSERT INTO specs (token, spec) VALUES (:token, :spec)
+-- name: drop_spec
+DELETE FROM specs WHERE token = :token
+-- name: due_jobs
+-- What is due further ahead than anything is ever put is due too: the calendar was set back.
+SELECT * FROM jobs WHERE due_at IS NOT NULL AND (due_at <= :now OR due_at > :latest) ORDER BY due_at LIMIT :most
+-- name: count_jobs
+SELECT state, site, pool, count(*) AS n FROM jobs WHERE state != 'done' GROUP BY state, site, pool
+-- name: at_target
+SELECT * FROM jobs WHERE site = :site AND token > :after
+    AND state IN ('sending', 'outcome_unknown', 'accepted', 'running', 'stopping', 'requeuing')
+    ORDER BY token LIMIT :most
+-- name: leases_over_at
+SELECT * FROM jobs WHERE site = :site AND on_silence = 'replace' AND lease_s < :silence
+    AND state IN ('sending', 'outcome_unknown', 'accepted', 'running', 'requeuing') LIMIT :most
+-- name: wake_site
+UPDATE jobs SET due_at = :now, tries = 0
+    WHERE state IN ('sending', 'outcome_unknown', 'results_pending') AND site = :site
+-- name: wake_queued
+UPDATE jobs SET due_at = :now WHERE token IN (
+    SELECT token FROM jobs WHERE state = 'queued' AND due_at > :now ORDER BY token LIMIT :most
+)
+-- name: spent
+SELECT coalesce(sum(cost), 0.0) AS cost FROM jobs WHERE account = :account AND cost_day = :day AND cost > 0
+-- name: drop_done_jobs
+DELETE FROM jobs WHERE token IN (
+    SELECT token FROM jobs WHERE state = 'done' AND ended_at < :before
+        AND NOT EXISTS (SELECT 1 FROM commands WHERE commands.token = jobs.token)
+    ORDER BY ended_at LIMIT :most
+)
+-- name: nth_done_job
+SELECT ended_at FROM jobs WHERE state = 'done' ORDER BY ended_at DESC LIMIT 1 OFFSET :keep
+
+-- name: save_command
+INSERT INTO commands VALUES (:token, :attempt, :kind, :number, :value, :site, :pool, :due_at, :tries)
+    ON CONFLICT DO UPDATE SET due_at = excluded.due_at, tries = excluded.tries
+-- name: due_commands
+SELECT * FROM commands WHERE due_at <= :now OR due_at > :latest ORDER BY due_at LIMIT :most
+-- name: commands_of
+SELECT * FROM commands WHERE token = :token AND attempt = :attempt
+-- name: drop_command
+DELETE FROM commands WHERE token = :token AND attempt = :attempt AND kind = :kind AND number <= :number
+-- name: wake_commands
+UPDATE commands SET due_at = :now, tries = 0 WHERE site = :site
+
+-- name: followed
+SELECT * FROM followed WHERE site = :site
+-- name: save_followed
+INSERT OR REPLACE INTO followed VALUES (:site, :journal, :cursor)
+
+-- name: attempt
+SELECT * FROM attempts WHERE token = :token AND attempt = :attempt
+-- name: save_attempt
+INSERT OR REPLACE INTO attempts VALUES (
+    :token, :attempt, :origin, :pool, :user, :state, :revision, :lease_s, :due_at, :tries, :misses, :handle, :signals,
+    :started_at, :ended_at, :outcome, :stopped_for, :why
+)
+-- name: attempt_spec
+SELECT spec FROM attempt_specs WHERE token = :token AND attempt = :attempt
+-- name: add_attempt_spec
+INSERT INTO attempt_specs (token, attempt, spec) VALUES (:token, :attempt, :spec)
+-- name: drop_attempt_spec
+DELETE FROM attempt_specs WHERE token = :token AND attempt = :attempt
+-- name: due_attempts
+SELECT * FROM attempts WHERE due_at IS NOT NULL AND (due_at <= :now OR due_at > :latest) ORDER BY due_at LIMIT :most
+-- name: attempts_since
+SELECT * FROM attempts WHERE origin = :origin AND revision > :after ORDER BY revision LIMIT :most
+-- name: count_attempts
+SELECT pool, origin, count(*) AS n FROM attempts WHERE state NOT IN ('ended', 'released') GROUP BY pool, origin
+-- name: leases_over_from
+SELECT * FROM attempts WHERE origin = :origin AND lease_s IS NOT NULL AND lease_s < :silence
+    AND state IN ('staging', 'ready', 'submitting', 'pending', 'running') LIMIT :most
+-- name: wake_attempts
+-- After a restart the backend is asked about everything that it may have, before anything is done.
+UPDATE attempts SET due_at = :now, misses = 0 WHERE state IN ('ready', 'submitting', 'pending', 'running', 'stopping')
+-- name: drop_released
+DELETE FROM attempts WHERE (token, attempt) IN (
+    SELECT token, attempt FROM attempts WHERE state = 'released' AND ended_at < :before ORDER BY ended_at LIMIT :most
+)

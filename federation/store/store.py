@@ -1,0 +1,288 @@
+"""What a transaction may do to a site's journal. Synchronous: used on the store's thread, or in a simulation."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+from uuid import UUID
+
+from federation.errors import StoreError, StoreFull
+from federation.model.job import Attempt, Job
+from federation.model.spec import JobSpec
+from federation.model.states import OPEN, Origin
+from federation.model.token import Key
+from federation.store import convert
+from federation.store.queries import queries
+
+T = TypeVar("T")
+
+LATEST_S = 330.0  # furthest ahead that anything is put due; further: the calendar was set back
+
+
+class Kind(StrEnum):
+    CANCEL = "cancel"
+    SIGNAL = "signal"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What an origin owes a target until it is confirmed."""
+
+    key: Key
+    kind: Kind
+    site: str
+    pool: str
+    number: int = 0  # of a signal
+    value: int = 0  # a signal
+    due_at: float
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    site: str
+    journal: UUID
+    cursor: int
+
+
+class Store:
+    """One connection. Counts of open records are kept in memory, and read anew after anything was rolled back."""
+
+    def __init__(self, connection: sqlite3.Connection, *, journal: UUID, may_accept: Callable[[], bool] = lambda: True):
+        """`journal` names a file that has no name yet. `may_accept` tells whether there is room for new jobs."""
+        self._connection = connection
+        self._sql = queries()
+        self._jobs: Counter[tuple[Origin, str, str]] | None = None
+        self._attempts: Counter[tuple[str, str]] | None = None
+        self.may_accept = may_accept
+        with self.transaction():
+            found = self._one("meta", name="journal")
+            if found is None:
+                self._run("set_meta", name="journal", value=journal.bytes)
+                self._run("set_meta", name="revision", value=0)
+            self.journal = journal if found is None else UUID(bytes=found["value"])
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of it or nothing. Raises StoreFull; Crash: the same."""
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._execute("COMMIT")
+        except BaseException:
+            self.roll_back()
+            raise
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """One of several transactions that become durable together: undone alone when it fails."""
+        self._execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            self._jobs = self._attempts = None
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK TO part")
+                self._execute("RELEASE part")
+            raise
+        self._execute("RELEASE part")
+
+    def roll_back(self) -> None:
+        self._jobs = self._attempts = None
+        if self._connection.in_transaction:
+            self._execute("ROLLBACK")
+
+    def changes(self) -> int:
+        """Rows written since it was opened: whether a transaction changed anything."""
+        return self._connection.total_changes
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # -- the origin's records
+
+    def job(self, token: UUID) -> Job | None:
+        row = self._one("job", token=token.bytes)
+        return None if row is None else convert.job_from_row(row)
+
+    def add_job(self, job: Job, spec: JobSpec) -> None:
+        self._run("add_spec", token=job.token.bytes, spec=convert.spec_to_blob(spec))
+        self.save_job(job, was=None)
+
+    def save_job(self, job: Job, *, was: Job | None) -> None:
+        counts = self.jobs()
+        if was is not None and was.state is not Origin.DONE:
+            counts[was.state, was.site, was.pool] -= 1
+        if job.state is not Origin.DONE:
+            counts[job.state, job.site, job.pool] += 1
+        self._run("save_job", **convert.job_to_row(job))
+
+    def spec(self, token: UUID) -> JobSpec | None:
+        row = self._one("spec", token=token.bytes)
+        return None if row is None else convert.spec_from_blob(row["spec"])
+
+    def drop_spec(self, token: UUID) -> None:
+        self._run("drop_spec", token=token.bytes)
+
+    def due_jobs(self, now: float, most: int) -> list[Job]:
+        return [convert.job_from_row(row) for row in self._all("due_jobs", now=now, latest=now + LATEST_S, most=most)]
+
+    def jobs(self) -> Counter[tuple[Origin, str, str]]:
+        """How many jobs that are not done are in each (state, site, pool)."""
+        if self._jobs is None:
+            rows = self._all("count_jobs")
+            self._jobs = Counter({(Origin(row["state"]), row["site"], row["pool"]): row["n"] for row in rows})
+        return self._jobs
+
+    def at_target(self, site: str, after: UUID, most: int) -> list[Job]:
+        """Jobs that a site may have, in the order of their tokens, after this one."""
+        rows = self._all("at_target", site=site, after=after.bytes, most=most)
+        return [convert.job_from_row(row) for row in rows]
+
+    def leases_over_at(self, site: str, silence_s: float, most: int) -> list[Job]:
+        """Jobs that a silent site may have, and that are to be replaced then."""
+        rows = self._all("leases_over_at", site=site, silence=silence_s, most=most)
+        return [convert.job_from_row(row) for row in rows]
+
+    def wake_site(self, site: str, now: float) -> None:
+        """All that waits for this site is due."""
+        self._run("wake_site", site=site, now=now)
+        self._run("wake_commands", site=site, now=now)
+
+    def wake_queued(self, now: float, most: int) -> None:
+        """The oldest jobs that wait for a pool are due."""
+        self._run("wake_queued", now=now, most=most)
+
+    def spent(self, account: str, day: int) -> float:
+        row = self._one("spent", account=account, day=day)
+        return float(row["cost"]) if row else 0.0
+
+    def forget_done(self, before: float, keep: int, most: int) -> int:
+        """Drop jobs that ended before this, and all but the `keep` newest; at most so many now. Tells how many."""
+        row = self._one("nth_done_job", keep=keep)
+        limit = before if row is None else max(before, row["ended_at"])
+        return self._run("drop_done_jobs", before=limit, most=most)
+
+    # -- what it owes
+
+    def save_command(self, command: Command) -> None:
+        self._run(
+            "save_command",
+            token=command.key.token.bytes,
+            attempt=command.key.attempt,
+            kind=command.kind.value,
+            number=command.number,
+            value=command.value,
+            site=command.site,
+            pool=command.pool,
+            due_at=command.due_at,
+            tries=command.tries,
+        )
+
+    def due_commands(self, now: float, most: int) -> list[Command]:
+        return [_command(row) for row in self._all("due_commands", now=now, latest=now + LATEST_S, most=most)]
+
+    def commands_of(self, key: Key) -> list[Command]:
+        return [_command(row) for row in self._all("commands_of", token=key.token.bytes, attempt=key.attempt)]
+
+    def drop_command(self, key: Key, kind: Kind, upto: int = 0) -> None:
+        self._run("drop_command", token=key.token.bytes, attempt=key.attempt, kind=kind.value, number=upto)
+
+    def followed(self, site: str) -> Followed | None:
+        row = self._one("followed", site=site)
+        return None if row is None else Followed(site=site, journal=UUID(bytes=row["journal"]), cursor=row["cursor"])
+
+    def save_followed(self, followed: Followed) -> None:
+        self._run("save_followed", site=followed.site, journal=followed.journal.bytes, cursor=followed.cursor)
+
+    # -- the target's records
+
+    def attempt(self, key: Key) -> Attempt | None:
+        row = self._one("attempt", token=key.token.bytes, attempt=key.attempt)
+        return None if row is None else convert.attempt_from_row(row)
+
+    def add_attempt(self, attempt: Attempt, spec: JobSpec) -> Attempt:
+        blob = convert.spec_to_blob(spec)
+        self._run("add_attempt_spec", token=attempt.key.token.bytes, attempt=attempt.key.attempt, spec=blob)
+        return self.save_attempt(attempt, was=None, told=True)
+
+    def save_attempt(self, attempt: Attempt, *, was: Attempt | None, told: bool) -> Attempt:
+        """With `told` it gets the next revision, so that its origin hears of it. Tells what was saved."""
+        counts, place = self.attempts(), (attempt.pool, attempt.origin)
+        counts[place] += (attempt.state in OPEN) - (was is not None and was.state in OPEN)
+        if told:
+            row = self._one("next_revision")
+            attempt = replace(attempt, revision=row["value"] if row else 0)
+        self._run("save_attempt", **convert.attempt_to_row(attempt))
+        return attempt
+
+    def attempt_spec(self, key: Key) -> JobSpec | None:
+        row = self._one("attempt_spec", token=key.token.bytes, attempt=key.attempt)
+        return None if row is None else convert.spec_from_blob(row["spec"])
+
+    def drop_attempt_spec(self, key: Key) -> None:
+        self._run("drop_attempt_spec", token=key.token.bytes, attempt=key.attempt)
+
+    def due_attempts(self, now: float, most: int) -> list[Attempt]:
+        rows = self._all("due_attempts", now=now, latest=now + LATEST_S, most=most)
+        return [convert.attempt_from_row(row) for row in rows]
+
+    def attempts_since(self, origin: str, after: int, most: int) -> list[Attempt]:
+        rows = self._all("attempts_since", origin=origin, after=after, most=most)
+        return [convert.attempt_from_row(row) for row in rows]
+
+    def attempts(self) -> Counter[tuple[str, str]]:
+        """How many attempts take room, for each (pool, origin)."""
+        if self._attempts is None:
+            rows = self._all("count_attempts")
+            self._attempts = Counter({(row["pool"], row["origin"]): row["n"] for row in rows})
+        return self._attempts
+
+    def leases_over_from(self, origin: str, silence_s: float, most: int) -> list[Attempt]:
+        rows = self._all("leases_over_from", origin=origin, silence=silence_s, most=most)
+        return [convert.attempt_from_row(row) for row in rows]
+
+    def wake_attempts(self, now: float) -> None:
+        """All that a backend may have is to be looked at."""
+        self._run("wake_attempts", now=now)
+
+    def forget_released(self, before: float, most: int) -> int:
+        """Drop tombstones older than this. Until then a late duplicate of a submit finds them. Tells how many."""
+        return self._run("drop_released", before=before, most=most)
+
+    # -- SQLite
+
+    def _execute(self, sql: str, **values: Any) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(sql, values)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise StoreFull("the journal has no room", hint="make room on the disk of state_dir") from error
+            raise StoreError(f"the journal can't be used: {error}", hint="look at the disk of state_dir") from error
+
+    def _run(self, query: str, **values: Any) -> int:
+        return self._execute(self._sql[query], **values).rowcount
+
+    def _one(self, query: str, **values: Any) -> sqlite3.Row | None:
+        row: sqlite3.Row | None = self._execute(self._sql[query], **values).fetchone()
+        return row
+
+    def _all(self, query: str, **values: Any) -> list[sqlite3.Row]:
+        return self._execute(self._sql[query], **values).fetchall()
+
+
+def _command(row: sqlite3.Row) -> Command:
+    return Command(
+        key=Key(UUID(bytes=row["token"]), row["attempt"]),
+        kind=Kind(row["kind"]),
+        site=row["site"],
+        pool=row["pool"],
+        number=row["number"],
+        value=row["value"],
+        due_at=row["due_at"],
+        tries=row["tries"],
+    )

@@ -1,0 +1,220 @@
+"""One site: the real engine over the real journal, and a shell that does its effects and dies at any commit."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from federation.engine.effects import (
+    Deliver,
+    Effect,
+    Fence,
+    FetchResults,
+    Forget,
+    HandOver,
+    Look,
+    PushInputs,
+    Send,
+)
+from federation.engine.site import SiteEngine, SiteRules
+from federation.errors import FedError, OutcomeUnknown, Refused, Unavailable
+from federation.model.messages import Message, Room, Rooms
+from federation.model.spec import JobSpec
+from federation.model.token import Key
+from federation.ports import Now
+from federation.store.opening import in_memory
+from federation.store.store import Store
+from tests.simulation.federation.backend import Backend
+from tests.simulation.federation.world import EPOCH
+
+if TYPE_CHECKING:
+    from tests.simulation.federation.story import Story
+
+TICK_S = 1.0
+SOON_S = 0.02
+ROOMS_S = 10.0
+
+
+class Dead(Exception):
+    """The daemon was killed here."""
+
+
+class Node:
+    def __init__(self, story: "Story", rules: SiteRules, backend: Backend) -> None:
+        self.story, self.world, self.rules, self.backend = story, story.world, rules, backend
+        self.name = rules.name
+        self.set_by = 0.0  # seconds that its calendar is off
+        self.disk_full = False
+        self.dies = 0.0  # odds, at each commit
+        self.life = 0
+        self.journals = 0
+        self.engine: SiteEngine | None = None
+        self.store = self._new_store()
+        self._soon = False
+
+    def _new_store(self) -> Store:
+        journal = UUID(int=self.world.chance.getrandbits(128))
+        return Store(in_memory(), journal=journal, may_accept=lambda: not self.disk_full)
+
+    def now(self) -> Now:
+        return Now(wall=EPOCH + self.world.now + self.set_by, mono=self.world.now)
+
+    # -- life and death
+
+    def boot(self) -> None:
+        self.life += 1
+        self.engine = SiteEngine(self.rules, self.now())
+        life = self.life
+        self.act(lambda engine, store: engine.start(store, self.now()))
+        self._tick(life)
+        self._rooms(life)
+        for peer in self.rules.peers:
+            self.story.links_changed(self.name, peer)
+
+    def die(self) -> None:
+        if self.engine is not None:
+            self.engine = None
+            self._soon = False
+            for peer in self.rules.peers:
+                self.story.links_changed(self.name, peer)
+            self.world.after(self.world.chance.uniform(0.5, 60.0), self.boot)
+
+    def lose_journal(self) -> None:
+        self.die()
+        self.journals += 1  # no stream that was open to the old one carries on
+        self.store.close()
+        self.store = self._new_store()
+
+    def act(self, step: Callable[[SiteEngine, Store], list[Effect]]) -> None:
+        """One event, one transaction; then its effects."""
+        if self.engine is None:
+            return
+        before = self.store.changes()
+        try:
+            with self.store.transaction():
+                effects = step(self.engine, self.store)
+                if self.world.odd(self.dies):
+                    raise Dead
+            if self.world.odd(self.dies):
+                raise Dead
+        except Dead:
+            self.die()
+            return
+        for effect in effects:
+            self._do(effect)
+        if not self._soon and self.store.changes() != before:
+            self._soon = True
+            self.world.after(SOON_S, self._due_soon)
+
+    def _due_soon(self) -> None:
+        self._soon = False
+        if self.engine is not None:
+            self._due()
+
+    def _due(self) -> None:
+        effects: list[Effect] = []
+        engine = self.engine
+        if engine is None:
+            return
+        try:
+            with self.store.transaction():
+                effects = engine.due(self.store, self.now())
+                if effects and self.world.odd(self.dies):
+                    raise Dead
+            if effects and self.world.odd(self.dies):
+                raise Dead
+        except Dead:
+            self.die()
+            return
+        for effect in effects:
+            self._do(effect)
+
+    def _tick(self, life: int) -> None:
+        if life == self.life and self.engine is not None:
+            self._due()
+            self.world.after(TICK_S, lambda: self._tick(life))
+            if self.backend.watch and self.backend.up:
+                keys, self.backend.watch = self.backend.watch, []
+                self._look(tuple(keys))
+
+    # -- links
+
+    def receive(self, sender: str, message: Message) -> None:
+        self.act(lambda engine, store: engine.message(store, sender, message, self.now()))
+
+    def link(self, peer: str, up: bool) -> None:
+        self.act(lambda engine, store: engine.origin.link(store, peer, up, self.now()))
+        if up and self.engine is not None:
+            self.story.send(self.name, peer, self.rooms())
+
+    def rooms(self) -> Rooms:
+        if not self.rules.house.pools:
+            return Rooms(pools=())
+        most = self.rules.house.pools["batch"]
+        taken = sum(self.store.attempts().values())
+        free = max(0, self.backend.slots - len(self.backend.running))
+        return Rooms(pools=(Room(pool="batch", free_jobs=max(0, most - taken), free_cpus=free, starts_in_s=30.0),))
+
+    def _rooms(self, life: int) -> None:
+        if life == self.life and self.engine is not None:
+            for peer in (self.name, *self.rules.peers):
+                self.story.send(self.name, peer, self.rooms())
+            self.world.after(ROOMS_S, lambda: self._rooms(life))
+
+    # -- effects
+
+    def _do(self, effect: Effect) -> None:
+        world = self.world
+        match effect:
+            case Send():
+                self.story.send(self.name, effect.site, effect.message)
+            case HandOver():
+                world.after(world.chance.uniform(0.01, 0.5), lambda: self._hand_over(effect.key, effect.spec))
+            case Look():
+                world.after(world.chance.uniform(0.01, 0.5), lambda: self._look(effect.keys))
+            case Fence():
+                world.after(world.chance.uniform(0.01, 0.5), lambda: self._fence(effect.key))
+            case Forget():
+                self.backend.forget(effect.key)
+            case PushInputs():
+                self.story.push(self.name, effect.site, effect.key)
+            case FetchResults():
+                self.story.fetch(self.name, effect.site, effect.key)
+            case Deliver():
+                pass
+
+    def _hand_over(self, key: Key, spec: JobSpec) -> None:
+        if self.engine is None:
+            return
+        self.story.handed_over(self, key, spec)
+        try:
+            handle = self.backend.submit(key, spec)
+        except Refused as error:
+            why = str(error)
+            self.act(lambda engine, store: engine.target.rejected(store, key, why, self.now()))
+        except Unavailable as error:
+            why = str(error)
+            self.act(lambda engine, store: engine.target.not_handed_over(store, key, why, self.now()))
+        except OutcomeUnknown:
+            self.act(lambda engine, store: engine.target.unanswered(store, key, self.now()))
+        else:
+            self.act(lambda engine, store: engine.target.handed_over(store, key, handle, self.now()))
+
+    def _look(self, keys: tuple[Key, ...]) -> None:
+        if self.engine is None:
+            return
+        try:
+            seen = self.backend.look(keys)
+        except FedError:
+            return
+        self.act(lambda engine, store: engine.target.looked(store, seen, self.now()))
+
+    def _fence(self, key: Key) -> None:
+        if self.engine is None:
+            return
+        try:
+            never_runs = self.backend.fence(key)
+        except FedError:
+            return
+        if not never_runs:
+            self.backend.stop(key)
+        self.act(lambda engine, store: engine.target.fenced(store, key, never_runs, self.now()))

@@ -1,0 +1,351 @@
+"""What happens in a world, and what must be true of it: I1 to I10 of the federation's invariants."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from federation.engine.origin import OriginRules
+from federation.engine.site import SiteRules
+from federation.errors import FedError
+from federation.model.job import Job
+from federation.model.messages import Message
+from federation.model.spec import Input, JobSpec, Lease, OnSilence
+from federation.model.states import End, Origin, Outcome, Target
+from federation.model.token import RANDOM_BYTES, Key, mint
+from federation.policy.admit import Guest, House
+from tests.simulation.federation.backend import FENCE, Backend, Troubles, Truth
+from tests.simulation.federation.node import Node
+from tests.simulation.federation.world import EPOCH, Odds, World
+
+HOSTILE = (b"plain", b"a|b", b"two words", b"\xe9\xff", b"'\"`$(x)\n\x00", b"")
+USERS = ("ann", "bo")
+PEERS = 6
+SLOTS = 40
+MOST_IN_POOL = 100
+QUIET_S = 3600.0  # after the last fault, everything has to be over within this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    sites: int
+    jobs: int
+    trouble_s: float  # how long jobs come and faults happen
+    crashes: int
+    cuts: int
+
+
+@dataclass(slots=True)
+class Wish:
+    """A job as its user sees it."""
+
+    token: UUID
+    spec: JobSpec
+    home: str
+    accepted: bool = False
+    cancelled: bool = False
+    requeued: int = 0
+
+
+@dataclass(slots=True)
+class Story:
+    seed: int
+    scale: Scale
+    world: World = field(init=False)
+    truth: Truth = field(default_factory=Truth)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    wishes: dict[UUID, Wish] = field(default_factory=dict)
+    cut: set[frozenset[str]] = field(default_factory=set)
+    fetched: set[Key] = field(default_factory=set)
+    done: set[UUID] = field(default_factory=set)
+    happened: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.world = World(seed=self.seed)
+        names = [f"site{number}" for number in range(self.scale.sites)]
+        for number, name in enumerate(names):
+            others = [names[(number + step) % len(names)] for step in range(1, PEERS + 1)]
+            callers = [names[(number - step) % len(names)] for step in range(1, PEERS + 1)]
+            peers = tuple(dict.fromkeys(one for one in (*others, *callers) if one != name))
+            guest = Guest(pools=("batch",), users={"ann": "ann", "bo": "local_bo"})
+            guests = dict.fromkeys((name, *peers), guest)
+            if number % 3 == 0:
+                guests |= {peer: Guest(pools=("batch",), users={"ann": "ann"}) for peer in peers}
+            edge = number % 4 == 1  # it has nothing that jobs could run on
+            house = House(pools={} if edge else {"batch": MOST_IN_POOL}, guests=guests)
+            rules = SiteRules(name=name, peers=peers, origin=OriginRules(), house=house)
+            self.nodes[name] = Node(self, rules, Backend(self.world, self.truth, SLOTS))
+
+    # -- the links
+
+    def up(self, a: str, b: str) -> bool:
+        alive = self.nodes[a].engine is not None and self.nodes[b].engine is not None
+        return alive and frozenset((a, b)) not in self.cut
+
+    def links_changed(self, a: str, b: str) -> None:
+        """Both ends hear of it, if they live."""
+        for one, other in ((a, b), (b, a)):
+            self.world.after(
+                self.world.chance.uniform(0.0, 2.0),
+                lambda one=one, other=other: self.nodes[one].link(other, self.up(one, other)),
+            )
+
+    def send(self, sender: str, receiver: str, message: Message) -> None:
+        if receiver == sender:
+            self.world.after(0.001, lambda: self.nodes[receiver].receive(sender, message))
+            return
+        if receiver not in self.nodes or not self.up(sender, receiver):
+            return
+        ends = (self.nodes[sender], self.nodes[receiver])
+        journals = [one.journals for one in ends]
+        for seconds in self.world.journeys():
+            self.world.after(seconds, lambda: self._arrive(sender, receiver, message, journals))
+
+    def _arrive(self, sender: str, receiver: str, message: Message, journals: list[int]) -> None:
+        now = [self.nodes[sender].journals, self.nodes[receiver].journals]
+        if self.up(sender, receiver) and now == journals:
+            self.nodes[receiver].receive(sender, message)
+
+    # -- bytes
+
+    def push(self, home: str, site: str, key: Key) -> None:
+        def arrive() -> None:
+            if home == site or self.up(home, site):
+                node = self.nodes[site]
+                node.act(lambda engine, store: engine.target.inputs_here(store, key, node.now()))
+
+        self.world.after(self.world.chance.uniform(0.1, 10.0), arrive)
+
+    def fetch(self, home: str, site: str, key: Key) -> None:
+        def arrive() -> None:
+            node = self.nodes[home]
+            if (home != site and not self.up(home, site)) or node.engine is None:
+                return
+            if key in self.truth.forgotten and key not in self.fetched:
+                self.broken.append(f"I9: the output of {key} was dropped before it was fetched")
+            self.fetched.add(key)
+            node.act(lambda engine, store: engine.follower.fetched(store, key, node.now()))
+
+        self.world.after(self.world.chance.uniform(0.1, 10.0), arrive)
+
+    # -- what users and fate do
+
+    def tell(self) -> None:
+        """Plan all of it; then the world runs."""
+        chance, scale = self.world.chance, self.scale
+        for node in self.nodes.values():
+            self.world.after(chance.uniform(0.0, 3.0), node.boot)
+            node.dies = scale.crashes / (scale.jobs * 12)
+        for number in range(scale.jobs):
+            self._wish(number, chance.uniform(5.0, scale.trouble_s))
+        pairs = [(name, peer) for name, node in self.nodes.items() for peer in node.rules.peers]
+        for _ in range(scale.cuts):
+            a, b = chance.choice(pairs)
+            start, length = chance.uniform(0.0, scale.trouble_s), chance.choice([5.0, 60.0, 600.0])
+            self.world.after(start, lambda a=a, b=b: self._cut(a, b, True))
+            self.world.after(min(start + length, scale.trouble_s), lambda a=a, b=b: self._cut(a, b, False))
+        for name, node in self.nodes.items():
+            self._fate(name, node)
+        self.world.after(scale.trouble_s, self._quiet)
+
+    def _wish(self, number: int, at: float) -> None:
+        chance = self.world.chance
+        lease = Lease()
+        if number % 10 == 0:
+            lease = Lease(on_silence=OnSilence.REPLACE, after_s=120.0)
+        elif number % 10 == 1:
+            lease = Lease(on_silence=OnSilence.STOP, after_s=120.0)
+        spec = JobSpec(
+            user=chance.choice(USERS),
+            name=b"rejected" if number % 97 == 0 else chance.choice(HOSTILE),
+            script=chance.randbytes(20),
+            env=((b"A,B", b"1\n2"),),
+            time_limit_s=3600,
+            inputs=(Input(path=b"in", size=5, sha256=b""),) if number % 5 == 0 else (),
+            lease=lease,
+        )
+        home = chance.choice(tuple(self.nodes))
+        token = mint(int((EPOCH + at) * 1000), chance.randbytes(RANDOM_BYTES))
+        wish = Wish(token=token, spec=spec, home=home)
+        self.wishes[token] = wish
+        self.world.after(at, lambda: self._ask(wish))
+        if number % 97 == 0:
+            return self.world.after(self.scale.trouble_s, lambda: self._cancel(wish))
+        if number % 8 == 2:
+            self.world.after(at + chance.uniform(0.0, 300.0), lambda: self._cancel(wish))
+        if number % 8 == 3:
+            self.world.after(at + chance.uniform(0.0, 300.0), lambda: self._requeue(wish))
+        return None
+
+    def _ask(self, wish: Wish) -> None:
+        """Submit until the site has said yes: a user who heard nothing asks again with the same token."""
+        node = self.nodes[wish.home]
+        if node.engine is not None:
+
+            def accept() -> None:
+                def step(engine, store):  # type: ignore[no-untyped-def]
+                    engine.origin.accept(store, wish.token, wish.spec, node.now())
+                    return []
+
+                node.act(step)
+                wish.accepted = node.engine is not None
+
+            self._try(accept)
+        if not wish.accepted:
+            self.world.after(5.0, lambda: self._ask(wish))
+
+    def _cancel(self, wish: Wish) -> None:
+        self._order(wish, "cancel")
+
+    def _requeue(self, wish: Wish) -> None:
+        self._order(wish, "requeue")
+
+    def _order(self, wish: Wish, what: str) -> None:
+        node = self.nodes[wish.home]
+        if node.engine is None or not wish.accepted:
+            self.world.after(5.0, lambda: self._order(wish, what))
+            return
+
+        def order() -> None:
+            node.act(lambda engine, store: getattr(engine.origin, what)(store, wish.token, node.now()))
+            if node.engine is None:
+                self.world.after(5.0, lambda: self._order(wish, what))
+            elif what == "cancel":
+                wish.cancelled = True
+            self.happened[what] += 1
+
+        wish.requeued += what == "requeue"
+        self._try(order)
+
+    def _try(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except FedError as error:
+            self.happened[f"said no: {error.code}"] += 1
+
+    def _cut(self, a: str, b: str, cut: bool) -> None:
+        self.happened["cut"] += cut
+        (self.cut.add if cut else self.cut.discard)(frozenset((a, b)))
+        self.links_changed(a, b)
+
+    def _fate(self, name: str, node: Node) -> None:
+        chance, most = self.world.chance, self.scale.trouble_s
+
+        def at(call: Callable[[], None], length_s: float = 0.0, then: Callable[[], None] | None = None) -> None:
+            start = chance.uniform(0.0, most)
+            self.world.after(start, call)
+            if then is not None:
+                self.world.after(min(start + length_s, most), then)
+
+        at(lambda: setattr(node, "set_by", chance.choice([-3600.0, 3600.0, 7.0])))
+        at(lambda: setattr(node, "disk_full", True), 120.0, lambda: setattr(node, "disk_full", False))
+        at(lambda: setattr(node.backend, "up", False), 200.0, lambda: setattr(node.backend, "up", True))
+        at(node.die)
+        if int(name[4:]) % 10 == 7:
+            at(lambda: self._lose(node))
+
+    def _lose(self, node: Node) -> None:
+        """Only a site without jobs of its own may lose its journal and be forgiven."""
+        if not any(wish.home == node.name for wish in self.wishes.values()):
+            self.happened["journal lost"] += 1
+            node.lose_journal()
+
+    def _quiet(self) -> None:
+        """No more faults."""
+        self.world.odds = Odds(lose=0.0, double=0.0, late=0.0)
+        for node in self.nodes.values():
+            node.dies = 0.0
+            node.backend.troubles = Troubles(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+    # -- what must hold
+
+    def handed_over(self, node: Node, key: Key, spec: JobSpec) -> None:
+        wish = self.wishes[key.token]
+        if spec != wish.spec:
+            self.broken.append(f"I5: {key} reached {node.name} changed")
+        if wish.spec.user not in node.rules.house.guests[wish.home].users:
+            self.broken.append(f"I7: {key} of an unmapped user reached {node.name}")
+        if sum(node.store.attempts().values()) > MOST_IN_POOL + self._stopping(node):
+            self.broken.append(f"I8: {node.name} has {node.store.attempts()}")
+
+    def _stopping(self, node: Node) -> int:
+        """Cancels of what never came take a row for a moment, and no room."""
+        rows = node.store._all("due_attempts", now=node.now().wall + 1e9, latest=1e12, most=10_000)
+        return sum(row["state"] == Target.STOPPING and not row["user"] for row in rows)
+
+    def job(self, wish: Wish) -> Job | None:
+        return self.nodes[wish.home].store.job(wish.token)
+
+    def over(self) -> bool:
+        if self.world.now < self.scale.trouble_s or self.truth.running():
+            return False
+        return all(
+            node.engine is not None
+            and not sum(node.store.jobs().values())
+            and not sum(node.store.attempts().values())
+            and not node.store.due_commands(1e12, 1)
+            for node in self.nodes.values()
+        )
+
+    def check(self) -> None:
+        """Raises AssertionError with the seed."""
+        for wish in self.wishes.values():
+            self._check(wish)
+        self._check_one_at_a_time()
+        for node in self.nodes.values():
+            for origin in self.nodes:
+                for attempt in node.store.attempts_since(origin, 0, 100_000):
+                    if attempt.state is not Target.RELEASED:
+                        self.broken.append(f"I10: {attempt.key} of {origin} is {attempt.state} at {node.name} for good")
+        assert not self.broken, f"seed {self.seed}: {len(self.broken)} broken: {self.broken[:5]}"
+
+    def _check(self, wish: Wish) -> None:
+        job = self.job(wish)
+        if job is None or not wish.accepted:
+            self.broken.append(f"I9: {wish.token} is lost")
+            return
+        if job.state is not Origin.DONE or job.outcome is None:
+            self.broken.append(f"I10: {wish.token} is stuck: {job.state} {job.why!r} {job.key}")
+            return
+        self._check_outcome(wish, job, job.outcome)
+
+    def _check_outcome(self, wish: Wish, job: Job, outcome: Outcome) -> None:
+        key, truth = job.key, self.truth
+        match outcome.end:
+            case End.EXITED | End.TIMEOUT | End.SIGNALED:
+                if truth.ends.get(key) != outcome:
+                    self.broken.append(f"I2: {key} is said {outcome}, and was {truth.ends.get(key)}")
+                if outcome.end is End.TIMEOUT and outcome.ended_at - outcome.started_at < 3600:  # type: ignore[operator]
+                    self.broken.append(f"I6: {key} was charged for waiting")
+                if outcome.stdout_size and key not in self.fetched:
+                    self.broken.append(f"I4: {key} is done, and its output was not fetched")
+            case End.LOST:
+                if key not in truth.ends or truth.ends[key] is not None:
+                    self.broken.append(f"I2: {key} is said to be lost, and was {truth.ends.get(key)}")
+            case End.CANCELLED:
+                if not wish.cancelled:
+                    self.broken.append(f"I3: {key} was cancelled, and nobody wanted it")
+            case End.LEASE:
+                if wish.spec.lease.on_silence is OnSilence.KEEP:
+                    self.broken.append(f"I3: {key} was stopped for a lease that it does not have")
+            case _:
+                self.broken.append(f"I2: {key} ended {outcome}")
+
+    def _check_one_at_a_time(self) -> None:
+        """I1: each attempt once at the most (a start claims), and the next only when the one before is over."""
+        of: dict[UUID, list[Key]] = {}
+        for key in sorted(self.truth.starts):
+            of.setdefault(key.token, []).append(key)
+        for token, keys in of.items():
+            wish = self.wishes[token]
+            replaces = wish.spec.lease.on_silence is OnSilence.REPLACE
+            if len(keys) > 1 + wish.requeued and not replaces:
+                self.broken.append(f"I1: {token} ran {len(keys)} times")
+            for one, following in zip(keys, keys[1:], strict=False):
+                if not replaces and self.truth.ended_at[one] > self.truth.starts[following]:
+                    self.broken.append(f"I1: {one} and {following} ran together")
+        for node in self.nodes.values():
+            for key, who in node.backend.claims.items():
+                if who == FENCE and key in self.truth.starts:
+                    self.broken.append(f"I1: {key} ran in spite of its fence")
