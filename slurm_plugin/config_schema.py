@@ -12,7 +12,16 @@ from slurm_plugin.classes import NamedClass, named_class
 from slurm_plugin.config_planning import ChangingSection, PlanningSection, ReachSection
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.planning import Follow, Guarantee
-from slurm_plugin.pool import ControllerPlace, GresNames, Mode, NodeGroup, PoolConfig, Share, StuckProlog
+from slurm_plugin.pool import (
+    ControllerPlace,
+    DuplicateJobid,
+    GresNames,
+    Mode,
+    NodeGroup,
+    PoolConfig,
+    Share,
+    StuckProlog,
+)
 
 MAX_TOTAL = 1_000_000
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -118,6 +127,7 @@ class PolicySection(_Section):
     exclusive: Literal["refuse", "allow"] = "refuse"
     mode: Literal["manage", "observe"] = "manage"
     stuck_prolog: Literal["requeue", "report"] = "requeue"
+    duplicate_jobid: Literal["resume", "report"] = "resume"
 
 
 class ControllerSection(_Section):
@@ -170,6 +180,7 @@ class PoolFile(_Section):
             exclusive=Exclusive(self.policy.exclusive),
             mode=Mode(self.policy.mode),
             stuck_prolog=StuckProlog(self.policy.stuck_prolog),
+            duplicate_jobid=DuplicateJobid(self.policy.duplicate_jobid),
             planning=self.planning.to_planning(guarantees),
             controller=self.controller.to_place(),
         )

@@ -22,6 +22,13 @@ class StuckProlog(StrEnum):
     REPORT = "report"
 
 
+class DuplicateJobid(StrEnum):
+    """What becomes of a node that Slurm drained because it had used a job's id twice."""
+
+    RESUME = "resume"
+    REPORT = "report"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GresNames:
     name: str = "vgpu"
@@ -92,6 +99,7 @@ class PoolConfig:
     exclusive: Exclusive = Exclusive.REFUSE
     mode: Mode = Mode.MANAGE
     stuck_prolog: StuckProlog = StuckProlog.REQUEUE
+    duplicate_jobid: DuplicateJobid = DuplicateJobid.RESUME
     planning: Planning = field(default_factory=Planning)
     controller: ControllerPlace = field(default_factory=ControllerPlace)
 

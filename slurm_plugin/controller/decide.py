@@ -97,7 +97,8 @@ def _tell_lost(state: State, lost: Iterable[LostProlog], nodes: Mapping[str, _No
     todo = "it is sent back" if _sends_back(state) else "scontrol requeue it"
     for one in lost:
         for name in one.nodes:
-            nodes[name].problems.append(f"job {one.job_id} will never start, its prolog was lost here: {todo}")
+            what = "has ended here unseen" if one.ended else "will never start, its prolog was lost here"
+            nodes[name].problems.append(f"job {one.job_id} {what}: {todo}")
 
 
 def _loans(state: State, wanted: Iterable[Demand], offering: Offering) -> Loans:

@@ -20,6 +20,7 @@ from slurm_plugin.controller import counts, misfit, report, wire
 from slurm_plugin.controller.books import Books, Gres
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.desk import Desk, Views
+from slurm_plugin.controller.drains import Drains
 from slurm_plugin.controller.fences import Fence, Fences
 from slurm_plugin.controller.keep import Keep
 from slurm_plugin.controller.rescue import Rescue
@@ -68,6 +69,7 @@ class Engine:
         )
         self._fences = Fences(self.desk)
         self._rescue = Rescue(self.desk, slurm)
+        self._drains = Drains(self.desk, slurm)
         self._applied: PoolConfig | None = None  # what the next pass is to follow
         self._planning = asyncio.Lock()
         self._failures = 0
@@ -174,6 +176,7 @@ class Engine:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._fences.run())
             group.create_task(self._rescue.run())
+            group.create_task(self._drains.run())
             group.create_task(self._loop())
 
     async def _loop(self) -> None:
@@ -259,6 +262,7 @@ class Engine:
         spoke = desk.tell(decision.offers)
         if desk.config.mode is Mode.MANAGE:
             self._rescue.see(decision.lost)
+            self._drains.see()
             await self._carry_out(decision, views, read, spoke=spoke)
 
     def _takes_away(self, decision: Decision) -> bool:

@@ -1,4 +1,4 @@
-"""Sending back the jobs whose prologs were lost, one after the other.
+"""Sending back the jobs whose prologs or ends were lost, one after the other.
 
 A batch job that may be requeued is, and every other one is cancelled with a message. Slurm is asked first whether it is
 still the same run: the decision is as old as the reading of the queue it was made on.
@@ -72,6 +72,8 @@ class Rescue:
         run = await self._slurm.run_of(lost.job_id)
         if run is None or run.state != "RUNNING" or (run.key.started_at, run.key.uid) != (lost.started_at, lost.uid):
             log.info("prolog.over", extra=facts)
+        elif lost.ended and await self._slurm.started_at() <= lost.started_at:
+            log.warning("prolog.unknown", extra=facts)  # not slurmctld has forgotten, but an agent: it may well run
         elif self._times[lost.job_id] >= TIMES:
             log.error("prolog.lost_too_often", extra=facts | {"times": TIMES})
             self._tell(f"job {lost.job_id} lost its prolog {TIMES} times and more: look at {', '.join(lost.nodes)}")
@@ -81,7 +83,8 @@ class Rescue:
             await self._slurm.requeue(run.key)
         else:
             log.warning("prolog.cancel", extra=facts)
-            await self._slurm.cancel(run.key, f"vgpu: slurmd was restarted in its prolog on {', '.join(lost.nodes)}")
+            why = "slurmctld lost its end" if lost.ended else "slurmd was restarted in its prolog"
+            await self._slurm.cancel(run.key, f"vgpu: {why} on {', '.join(lost.nodes)}")
             self._tell(f"job {lost.job_id} was cancelled: it lost its prolog and can't be requeued")
 
     def _tell(self, text: str) -> None:

@@ -112,12 +112,13 @@ class OfferOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostProlog:
-    """A run that Slurm counts as running and that will never start: nobody carries its prolog on."""
+    """A run that Slurm counts as running and that does not: nobody carries its prolog on, or it has `ended`."""
 
     job_id: int
     started_at: int
     uid: int
     nodes: tuple[str, ...]  # those on which it was lost
+    ended: bool = False
 
 
 class Action(StrEnum):

@@ -53,6 +53,9 @@ class DictSlurm:
     asked_for: tuple[str, ...] = ()  # partitions whose jobs were read last
     takes_back: bool = True  # every job is a batch job that may be requeued
     sent_back: list[tuple[int, str]] = field(default_factory=list)
+    booted_at: int = 0
+    resumed: list[str] = field(default_factory=list)
+    released: list[int] = field(default_factory=list)
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
         self._answer()
@@ -135,6 +138,17 @@ class DictSlurm:
 
     async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
         raise SlurmUnavailable("the controller never asks")
+
+    async def started_at(self) -> int:
+        return self.booted_at
+
+    async def resume(self, node: str) -> None:
+        self.resumed.append(node)
+        self.node_list[node] = replace(self.node_list[node], state="IDLE", reason="")
+
+    async def release(self, run: RunKey) -> None:
+        self.released.append(run.job_id)
+        self.jobs[run.job_id] = replace(self.jobs[run.job_id], reason="None", priority=1, eligible=True)
 
     async def requeue(self, run: RunKey) -> None:
         self.sent_back.append((run.job_id, "requeue"))

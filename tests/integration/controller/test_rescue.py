@@ -104,9 +104,10 @@ async def test_what_slurm_says_last_counts(socket: Path, tmp_path: Path) -> None
 
 async def test_a_job_that_starts_after_all_is_left_alone(socket: Path, tmp_path: Path) -> None:
     clock = Clock()
-    async with one_node(socket, tmp_path, clock) as (site, _):
+    async with one_node(socket, tmp_path, clock) as (site, n1):
         lose(site, 7)
-        await until(lambda: site.engine.desk.decision and site.engine.desk.decision.lost)
+        await until(lambda: _lost(site))
+        await n1.bind(7, "1g.10gb", started_at=STARTED)
         site.slurm.jobs[7] = replace(site.slurm.jobs[7], reason="None")
         await until(lambda: not site.engine.desk.decision.lost)  # type: ignore[union-attr]
         clock.now += rescue.PATIENCE_S

@@ -137,3 +137,12 @@ class FakeSlurm:
 
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
         return None
+
+    async def started_at(self) -> int:
+        return 0
+
+    async def resume(self, node: str) -> None:
+        return None
+
+    async def release(self, run: RunKey) -> None:
+        return None

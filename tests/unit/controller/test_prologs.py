@@ -88,7 +88,6 @@ def test_nothing_is_lost_where_an_agent_does_not_tell_or_keeps_it_waiting(
 @pytest.mark.parametrize(
     "other",
     [
-        {"reason": "None"},
         {"state": "SUSPENDED"},
         {"state": "CONFIGURING"},
         {"state": "COMPLETING"},

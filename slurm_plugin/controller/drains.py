@@ -1,0 +1,94 @@
+"""Undoing what Slurm does of its own when it has used a job's id twice.
+
+A slurmctld that is killed forgets the jobs of its last seconds and gives their ids to the next ones. A slurmd that
+still knows a job of that id refuses the new one. Slurm then drains the node, for the reason below, and puts the job
+back into the queue, held. It tells slurmd that the job is gone, so the next try works: nothing is wrong with the node,
+and nobody but an admin would end its drain.
+
+A node is resumed when its agent is there and has no grant but of runs that Slurm knows, so that no job that was
+forgotten still runs there. Then the pool's held jobs are released. Any other reason is somebody's, and left alone.
+
+Crash: the next controller finds what is still to be done as this one did.
+"""
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from slurm_plugin.controller.desk import Desk
+from slurm_plugin.controller.state import Agent, NodeState
+from slurm_plugin.errors import SlurmError
+from slurm_plugin.model import RunKey
+from slurm_plugin.pool import DuplicateJobid
+from slurm_plugin.ports import QueuedJob, Slurm, SlurmNode
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 3.0  # a node must be found so for so long: Slurm takes a moment to put the job back
+AGAIN_S = 10.0  # until a node that is still drained is tried again
+TIMES = 3  # a job that is refused so often is for a person to look at
+_REASON = re.compile(r"Duplicate jobid(?: \[[\w.-]+@\d+\])?")
+_HELD = "launch failed requeued held"
+
+
+def drained_twice(node: SlurmNode) -> bool:
+    """Has Slurm itself drained it for a job's id, and nobody else for another reason?"""
+    return "DRAIN" in node.state and _REASON.fullmatch(node.reason.strip()) is not None
+
+
+def refused(job: QueuedJob) -> bool:
+    return not job.priority and job.reason.replace("_", " ") == _HELD and not job.on_nodes
+
+
+def is_clear(node: NodeState, jobs: Iterable[QueuedJob]) -> bool:
+    """Its agent is there, and has only grants of runs that Slurm knows."""
+    known = {(job.job_id, job.started_at) for job in jobs if job.on_nodes}
+    held = {(grant.run.job_id, grant.run.started_at) for grant in node.view.holder.values()}
+    return node.agent is Agent.CONNECTED and not node.fault and held <= known
+
+
+class Drains:
+    def __init__(self, desk: Desk, slurm: Slurm) -> None:
+        self._desk = desk
+        self._slurm = slurm
+        self._due: dict[str, float] = {}  # by node: when to act
+        self._times: Counter[int] = Counter()  # by job: how often one was released
+        self._some = asyncio.Event()
+
+    def see(self) -> None:
+        """What the last pass has read of Slurm."""
+        desk = self._desk
+        names = [name for name, node in desk.books.nodes.items() if drained_twice(node)]
+        now = desk.clock()
+        self._due = {name: self._due.get(name, now + PATIENCE_S) for name in names}
+        self._times &= Counter({job.job_id: TIMES for job in desk.books.jobs})
+        if names and desk.config.duplicate_jobid is DuplicateJobid.RESUME:
+            self._some.set()
+
+    async def run(self) -> None:
+        """For ever, whatever Slurm says."""
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            for name in [name for name, due in self._due.items() if due <= self._desk.clock()]:
+                try:
+                    await self._mend(name)
+                except SlurmError as error:
+                    log.warning("drain.not_ended", extra={"node": name, "error": str(error)})
+
+    async def _mend(self, name: str) -> None:
+        self._due[name] = self._desk.clock() + AGAIN_S
+        state = self._desk.views([name]).nodes[name]
+        (node,) = await self._slurm.nodes([name])
+        if not drained_twice(node) or not is_clear(state, self._desk.books.jobs):
+            return
+        log.warning("drain.resume", extra={"node": name, "reason": node.reason})
+        await self._slurm.resume(name)
+        self._desk.look_at([name])
+        for job in self._desk.books.jobs:
+            if refused(job) and self._times[job.job_id] < TIMES:
+                self._times[job.job_id] += 1
+                log.warning("drain.release", extra={"job": job.job_id})
+                await self._slurm.release(RunKey(job_id=job.job_id, started_at=0, uid=job.uid))

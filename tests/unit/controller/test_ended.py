@@ -1,0 +1,42 @@
+"""Which jobs are taken for ended, though a slurmctld that was killed counts them as running."""
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_plugin.controller.decide import decide
+from slurm_plugin.controller.prologs import ENDED_S, lost_prologs
+from slurm_plugin.controller.state import NodeState, State
+from tests.unit.controller.pools import SEVEN, config, gpu, grant, node, running, serving
+
+STARTED = 1000
+
+
+def state(*nodes: NodeState, now: float = STARTED + ENDED_S) -> State:
+    job = replace(running(7, "1g.10gb", started_at=STARTED), on_nodes=tuple(n.name for n in nodes))
+    names = [n.name for n in nodes]
+    return State(config=config(*names), serving=serving(), nodes={n.name: n for n in nodes}, jobs=(job,), now=now)
+
+
+def one(name: str, *, started_at: int = 0) -> NodeState:
+    grants = (grant(7, "1g.10gb", f"MIG-{name}-1g.10gb-0", started_at=started_at),) if started_at else ()
+    return node(name, gpu(name, SEVEN), grants=grants)
+
+
+def test_a_job_past_its_prolog_that_no_agent_knows_has_ended() -> None:
+    (lost,) = lost_prologs(state(one("n1"), one("n2")))
+    assert (lost.job_id, lost.started_at, lost.nodes, lost.ended) == (7, STARTED, ("n1", "n2"), True)
+    assert lost_prologs(state(one("n1"), one("n2"), now=STARTED + ENDED_S - 1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("started_at", "ended"), [(STARTED, False), (STARTED - 50, True)], ids=["this", "an older one"]
+)
+def test_a_grant_of_its_run_on_one_node_is_enough_to_leave_it(started_at: int, ended: bool) -> None:
+    assert bool(lost_prologs(state(one("n1", started_at=started_at), one("n2")))) is ended
+
+
+def test_it_is_told_and_to_be_sent_back() -> None:
+    decision = decide(state(one("n1")))
+    assert [lost.job_id for lost in decision.lost] == [7]
+    assert decision.problems["n1"] == ("job 7 has ended here unseen: it is sent back",)
