@@ -32,6 +32,8 @@ _WAITS_FOR_RESOURCES = frozenset({"None", "Resources", "Priority"})
 _PARTITION_DOWN = "PartitionDown"
 # In these states a job holds nothing on any node.
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+# In these a job can be sent back or ended. One that ends already, such as by its owner, would come back by a requeue.
+_ALIVE = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
 # A long queue says the same few requests and host lists again and again.
 _TEXTS_KEPT = 1024
 _ARRAY_LIMIT = re.compile(r"%(\d+)$")
@@ -218,7 +220,7 @@ def target(rows: Iterable[Sequence[str]], run: RunKey) -> str | None:
     A component of a heterogeneous job can only go as a whole, by its leader.
     """
     for own, uid, start, state, array, task, het in rows:
-        if _run_key(own, uid, start, state) == run:
+        if state in _ALIVE and _run_key(own, uid, start, state) == run:
             if het.isdecimal() and int(het):
                 return het
             return f"{array}_{task}" if task.isdecimal() else own

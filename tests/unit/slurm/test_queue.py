@@ -160,8 +160,14 @@ def test_how_one_job_is_named_so_that_no_other_goes(row: Sequence[str], name: st
 
 @pytest.mark.parametrize(
     ("uid", "start", "state"),
-    [("1000", "1790000099", "RUNNING"), ("1001", "1790000000", "RUNNING"), ("1000", "1790000000", "PENDING")],
-    ids=["another run", "another user's job under the same id", "back in the queue"],
+    [
+        ("1000", "1790000099", "RUNNING"),
+        ("1001", "1790000000", "RUNNING"),
+        ("1000", "1790000000", "PENDING"),
+        ("1000", "1790000000", "COMPLETING"),
+        ("1000", "1790000000", "CANCELLED"),
+    ],
+    ids=["another run", "another user's job under the same id", "back in the queue", "ending", "cancelled"],
 )
 def test_a_run_that_is_over_has_no_name(uid: str, start: str, state: str) -> None:
     row = ("7", uid, start, state, "7", "N/A", "N/A")
