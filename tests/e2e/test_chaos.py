@@ -1,0 +1,148 @@
+"""Every daemon is killed again and again under many jobs: each job has its own slices, and nothing is lost or drained.
+
+VGPU_CHAOS_SEED=number runs what an earlier run did: which jobs, and what was killed in which order.
+"""
+
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.lab import commands, processes
+from slurm_plugin.lab.people import PEOPLE, ensure_people
+from slurm_plugin.lab.site import LabSpec
+from tests.e2e import chaos
+from tests.e2e.live import Live, name_of_this_run
+
+pytestmark = pytest.mark.slurm
+
+OVER_STATES = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY"})
+
+
+@pytest.fixture
+def arena(request: pytest.FixtureRequest) -> Iterator[Live]:
+    """A lab of the test's own, whose requeued jobs wait as long as the test says."""
+    ensure_people()
+    base = Path(tempfile.mkdtemp(prefix="labs", dir="/run"))
+    base.chmod(0o755)
+    name = name_of_this_run().replace("e2e", "chaos")
+    try:
+        yield Live(commands.up(LabSpec(name=name, requeue_delay_s=request.param), base))
+    finally:
+        commands.down(name, base)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("arena", "jobs", "storm_s", "strikes", "end_s"),
+    [
+        pytest.param(10, 60, 30.0, 15, 100.0, id="60-jobs"),
+        pytest.param(120, 300, 150.0, 70, 600.0, id="300-jobs", marks=pytest.mark.soak),
+    ],
+    indirect=["arena"],
+)
+def test_jobs_have_their_own_slices_and_end_whatever_is_killed_under_them(
+    arena: Live, jobs: int, storm_s: float, strikes: int, end_s: float
+) -> None:
+    seed = chaos.seed_of_this_run()
+    print(f"VGPU_CHAOS_SEED={seed}")
+    ground = chaos.Ground(arena)
+    crowd, watch = chaos.Crowd(ground), chaos.Watch(arena)
+    people = [
+        partial(crowd.submit_all, user, chaos.orders(user, jobs // len(PEOPLE), rng), rng, storm_s)
+        for user in PEOPLE
+        for rng in [random.Random(f"{seed} {user}")]
+    ]
+    began = time.monotonic()
+    hits: Counter[str] = Counter()
+    with chaos.beside(watch.run, over=[watch.over]):
+        with chaos.beside(*people, over=[]):
+            rage(arena, strikes, storm_s, random.Random(f"{seed} storm"), hits)
+        left = settle(arena, end_s)
+        took_s = time.monotonic() - began
+    rows = known(arena)
+    summary(crowd, rows, ground, hits, watch, took_s)
+    assert not left, left
+    wrong = [f"{job} is {state}" for job, (state, _) in rows.items() if state != "COMPLETED"]
+    for order in crowd.submitted:
+        for job in order.jobs:
+            if job in rows:
+                wrong += ground.faults_of(order, job)
+    assert not wrong, "\n".join(wrong)
+    assert [line for line in ground.told() if line[0] not in ("began", "ended")] == []
+    assert watch.drained() == []
+    assert watch.too_many == []
+    assert watch.looks > 0
+    nothing_is_left(arena, ground)
+
+
+def rage(live: Live, strikes: int, within_s: float, rng: random.Random, hits: "Counter[str]") -> None:
+    until = time.monotonic() + within_s
+    for number, event in enumerate(chaos.storm(live, strikes, rng)):
+        pause_s = rng.uniform(0.2, 1.8) * (until - time.monotonic()) / (strikes - number)
+        time.sleep(max(0.0, pause_s))
+        if processes.wait_until(partial(chaos.strike, live, event), limit_s=15.0):
+            hits[event.partition(":")[0]] += 1
+
+
+def known(live: Live) -> dict[str, tuple[str, int]]:
+    """(state, restarts) of each job that slurmctld knows, by name; of an array, each element."""
+    rows = live.slurm("squeue", "-h", "-a", "-r", "--states=all", "-O", "Name:|,ArrayTaskID:|,State:|,RestartCnt:|")
+    found = {}
+    for row in rows.splitlines():
+        name, task, state, restarts, _ = row.split("|")
+        found[f"{name}_{task}" if task.isdecimal() else name] = (state, int(restarts))
+    return found
+
+
+def settle(live: Live, limit_s: float) -> str:
+    """Wait until every job is over; what is not, else."""
+    left: list[str] = ["slurmctld does not answer"]
+
+    def over() -> bool:
+        try:
+            rows = known(live)
+        except AssertionError:
+            return False
+        left[:] = [f"{job} {state}" for job, (state, _) in rows.items() if state not in OVER_STATES]
+        return not left
+
+    return "" if processes.wait_until(over, limit_s=limit_s, every_s=0.5) else ", ".join(left)
+
+
+def summary(
+    crowd: chaos.Crowd,
+    rows: dict[str, tuple[str, int]],
+    ground: chaos.Ground,
+    hits: "Counter[str]",
+    watch: chaos.Watch,
+    took_s: float,
+) -> None:
+    jobs = [job for order in crowd.submitted for job in order.jobs]
+    requeued = sum(restarts for _, restarts in rows.values())
+    print(
+        f"jobs={len(jobs)} forgotten={len(set(jobs) - rows.keys())} unanswered={crowd.unanswered} requeued={requeued} "
+        f"hits={dict(hits)} looks={watch.looks} drained_by_slurm={watch.twice} took={took_s:.0f}s"
+    )
+
+
+def nothing_is_left(live: Live, ground: chaos.Ground) -> None:
+    live.until(lambda: commands.status(live.lab.name, live.base).lacks == "", "the lab is ready")
+    live.until(lambda: grants(live) == [], f"no grant is left but {grants(live)}")
+    live.until(live.counts_are_right, "every slice is published")
+    for node in live.lab.nodes:
+        assert processes.jobs_of(live.lab.node_slurm_conf(node), live.lab.spool(node)) == ()
+    assert ground.held() == []
+    assert ground.untouched()
+    live.until(lambda: live.vgpu("doctor").code == 0, "doctor is content")
+    assert {live.node_state(node) for node in live.lab.nodes} == {"idle"}
+
+
+def grants(live: Live) -> object:
+    pool = chaos.pool_of(live)
+    return "no answer" if pool is None else [grant for node in pool.nodes for grant in node.grants]
