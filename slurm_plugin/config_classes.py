@@ -1,6 +1,6 @@
 """PURE: what pool.yaml says of classes, held against every GPU model that is known before an agent has told of one."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TypeVar
 
@@ -26,24 +26,25 @@ def mistakes(pool: PoolConfig) -> Iterable[tuple[Where, ConfigError]]:
         return
     kinds, good = _kinds(pool), dict[str, NamedClass]()
     for name, wish in pool.classes.items():
-        wrong = _always(lambda kind, named={name: wish}: build(kind, named), kinds)  # type: ignore[misc]
+        wrong = _always(partial(build, named={name: wish}), kinds)
         if wrong is None:
             good[name] = wish
         else:
             yield ("classes", name), wrong
     books: list[Callable[[], Catalogue]] = [cache(partial(_book, pool, kind, good)) for kind in kinds]
     for name, target in pool.aliases.items():
-        wrong = _always(lambda book, one={name: target}: check_aliases(one, book()), books)  # type: ignore[misc]
+        wrong = _always(partial(check_aliases, {name: target}), (book() for book in books))
         if wrong is not None:
             yield ("aliases", name), wrong
     if pool.default_class:
-        wrong = _always(lambda book: class_named(pool.default_class, book(), "default_class"), books)
+        named = partial(class_named, pool.default_class, where="default_class")
+        wrong = _always(named, (book() for book in books))
         if wrong is not None:
             yield ("default_class",), wrong
     unknown = False
     for place, name in config_promises.planned(pool):
-        attempt = partial(config_promises.meaning, pool, name, where=".".join(place))
-        wrong = _always(lambda book, attempt=attempt: attempt(book=book()), books)  # type: ignore[misc]
+        meaning = partial(config_promises.meaning, pool, name, where=".".join(place))
+        wrong = _always(meaning, (book() for book in books))
         if wrong is not None:
             unknown = True
             yield place, wrong
@@ -59,7 +60,7 @@ def _kinds(pool: PoolConfig) -> list[Products]:
     return [*({name: profiles} for name, profiles in every.items()), *([every] if len(every) > 1 else [])]
 
 
-def _always(attempt: Callable[[T], object], subjects: Sequence[T]) -> ConfigError | None:
+def _always(attempt: Callable[[T], object], subjects: Iterable[T]) -> ConfigError | None:
     """What the last of these says, when it goes wrong with all of them."""
     last: ConfigError | None = None
     for subject in subjects:
@@ -75,7 +76,7 @@ def _always(attempt: Callable[[T], object], subjects: Sequence[T]) -> ConfigErro
 def _book(pool: PoolConfig, kind: Products, named: dict[str, NamedClass]) -> Catalogue:
     classes: dict[str, Class] = {one.name: one for one in build(kind)}
     for name, wish in named.items():
-        if _always(lambda products, one={name: wish}: build(products, one), [kind]) is None:  # type: ignore[misc]
+        if _always(partial(build, named={name: wish}), [kind]) is None:
             classes |= {one.name: one for one in build(kind, {name: wish})}
     return Catalogue(
         pool=pool.pool,
