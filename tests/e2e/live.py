@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from slurm_plugin.lab import commands, processes, simgpu
@@ -83,6 +84,11 @@ class Live:
     def state(self, job: str) -> str:
         return self.slurm("squeue", "--noheader", "--states=all", "--jobs", job, "--format=%T")
 
+    def started_at(self, job: str) -> int:
+        """Unix seconds."""
+        text = self.slurm("squeue", "--noheader", "--jobs", job, "--format=%S")
+        return round(datetime.fromisoformat(text).timestamp())
+
     def reason(self, job: str) -> str:
         return self.slurm("squeue", "--noheader", "--jobs", job, "--format=%r")
 
@@ -115,6 +121,16 @@ class Live:
         assert match is not None, text
         items = re.findall(r"(?:^|,)vgpu(?::([^:,(]+))??:(\d+)(?=[,(]|$)", match[1])
         return {kind: int(count) for kind, count in items}
+
+    def granted(self, node: str) -> set[str]:
+        """The jobs that have slices there, as the agent has it on disk."""
+        return {path.stem for path in self._grants(node).glob("*.json")}
+
+    def grant(self, node: str, job: str) -> str:
+        return (self._grants(node) / f"{job}.json").read_text()
+
+    def _grants(self, node: str) -> Path:
+        return self.lab.state / f"agent-{node}" / "grants"
 
     def node_state(self, node: str) -> str:
         return self.slurm("sinfo", "--noheader", f"--nodes={node}", "--partition=gpu", "--format=%T")
@@ -152,6 +168,12 @@ class Live:
             assert old in text
             text = text.replace(old, new)
         return text
+
+    def hook(self, program: str, job: str) -> Ran:
+        """Run a prolog or an epilog of this job by hand."""
+        env = {"SLURM_JOB_ID": job, "SLURM_CONF": str(self.lab.slurm_conf), "PATH": os.environ["PATH"]}
+        done = subprocess.run([program], env=env, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+        return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
 
     def vgpu(self, *argv: str) -> Ran:
         done = subprocess.run(
