@@ -123,7 +123,7 @@ def test_a_big_request_of_higher_priority_starts_within_one_job_of_a_stream_of_s
     live.until(lambda: live.state(big) == "RUNNING", "the big one runs", limit_s=6)
     assert live.profiles(live.wait_sees("bob", big)[0][1]) == ["3g.40gb"]
     # The others end and start in step, so that at some moments none of them runs.
-    live.until(lambda: running(live, stream), "the stream goes on")
+    live.until(lambda: bool(running(live, stream)), "the stream goes on")
 
 
 def running(live: Live, job: str) -> list[str]:

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,8 +40,15 @@ def pid_of(lab: Lab, daemon: str) -> int:
     return next(one.pid for one in state.daemons if one.daemon == daemon)
 
 
-def until(condition: object) -> None:
-    assert processes.wait_until(condition, limit_s=LIMIT_S)  # type: ignore[arg-type]
+def until(condition: Callable[[], bool]) -> None:
+    assert processes.wait_until(condition, limit_s=LIMIT_S)
+
+
+def kill(lab: Lab, daemon: str) -> None:
+    """Kill it, and wait for the next one."""
+    was = pid_of(lab, daemon)
+    commands.kill(lab.name, daemon, lab.folder.parent)
+    until(lambda: pid_of(lab, daemon) not in (0, was))
 
 
 def start_hostile_job(lab: Lab) -> str:
@@ -124,9 +131,7 @@ def test_a_lab_that_cannot_start_says_whose_fault_it_is(base: Path) -> None:
 def test_what_dies_comes_back_and_what_is_stopped_stays_down(base: Path) -> None:
     lab = commands.up(LabSpec(name="hurt", nodes=1, pool=False), base)
     for daemon in ("slurmctld", "munged", "slurmd:n1"):
-        was = pid_of(lab, daemon)
-        commands.kill("hurt", daemon, base)
-        until(lambda daemon=daemon, was=was: pid_of(lab, daemon) not in (0, was))
+        kill(lab, daemon)
     until(lambda: commands.status("hurt", base).lacks == "")
     assert slurm(lab, "srun", "hostname") == lab.hostname
     start_hostile_job(lab)
@@ -134,7 +139,7 @@ def test_what_dies_comes_back_and_what_is_stopped_stays_down(base: Path) -> None
     assert pid_of(lab, "slurmd:n1") == 0
     assert {p.name for p in processes.jobs_of(lab.node_slurm_conf("n1"), lab.spool("n1"))} >= {"slurmstepd", "sleep"}
     commands.start("hurt", "slurmd:n1", base)
-    until(lambda: pid_of(lab, "slurmd:n1"))
+    until(lambda: pid_of(lab, "slurmd:n1") != 0)
     with pytest.raises(LabError, match="no daemon 'nonsense'") as told:
         commands.kill("hurt", "nonsense", base)
     assert told.value.hint == "one of munged, slurmctld, slurmd:n1"

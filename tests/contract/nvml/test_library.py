@@ -4,6 +4,7 @@ import ctypes
 import re
 from ctypes import byref, c_uint
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -75,13 +76,13 @@ def test_a_handle_dies_with_its_instance_even_when_the_same_is_made_again(h100: 
         pynvml.nvmlComputeInstanceDestroy(compute)
         pynvml.nvmlGpuInstanceDestroy(instance)
         whole(place(device, 19, 0), 0)
-        for dead in (
-            lambda: pynvml.nvmlDeviceGetUUID(mig),
-            lambda: pynvml.nvmlGpuInstanceGetInfo(instance),
-            lambda: pynvml.nvmlComputeInstanceGetInfo(compute),
+        for ask, dead in (
+            (pynvml.nvmlDeviceGetUUID, mig),
+            (pynvml.nvmlGpuInstanceGetInfo, instance),
+            (pynvml.nvmlComputeInstanceGetInfo, compute),
         ):
             with pytest.raises(pynvml.NVMLError_InvalidArgument):
-                dead()
+                ask(dead)
         assert pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByUUID(uuid)) == uuid
 
 
@@ -117,13 +118,13 @@ def test_mig_off_means_no_devices_and_no_instances_but_known_profiles(state: Pat
     with rig.session():
         device = pynvml.nvmlDeviceGetHandleByIndex(0)
         assert pynvml.nvmlDeviceGetMaxMigDeviceCount(device) == 0
-        for refused in (
-            lambda: pynvml.nvmlDeviceCreateGpuInstance(device, 19),
-            lambda: pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity(device, 19),
-            lambda: pynvml.nvmlDeviceGetGpuInstances(device, 19, (pynvml.c_nvmlGpuInstance_t * 8)(), byref(c_uint())),
+        for refused, more in (
+            (pynvml.nvmlDeviceCreateGpuInstance, ()),
+            (pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity, ()),
+            (pynvml.nvmlDeviceGetGpuInstances, ((pynvml.c_nvmlGpuInstance_t * 8)(), byref(c_uint()))),
         ):
             with pytest.raises(pynvml.NVMLError_NotSupported):
-                refused()
+                refused(device, 19, *more)
         assert pynvml.nvmlDeviceGetGpuInstanceProfileInfo(device, 0).id == 19
         count = c_uint()
         pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, 19, None, byref(count))
@@ -198,8 +199,8 @@ def test_waiting_for_events_times_out(h100: Path) -> None:
 
 
 def test_uuids_hang_on_seed_board_and_slot_alone(state: Path) -> None:
-    def uuids(**node: object) -> list[str]:
-        simgpu.create(state, **node)
+    def uuids(seed: int) -> list[str]:
+        simgpu.create(state, seed=seed)
         with rig.session():
             device = pynvml.nvmlDeviceGetHandleByIndex(0)
             for profile, start in ((14, 0), (19, 2)):
@@ -207,9 +208,9 @@ def test_uuids_hang_on_seed_board_and_slot_alone(state: Path) -> None:
             found = [pynvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index) for index in range(2)]
             return [pynvml.nvmlDeviceGetUUID(mig) for mig in found]
 
-    first = uuids(seed=1)
-    assert uuids(seed=1) == first
-    assert len({*first, *uuids(seed=2)}) == 4
+    first = uuids(1)
+    assert uuids(1) == first
+    assert len({*first, *uuids(2)}) == 4
     assert all(
         re.fullmatch(r"MIG-[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", uuid) for uuid in first
     )
@@ -295,7 +296,7 @@ def test_more_faults_than_there_is_room_for_are_refused_and_clear_makes_room(h10
         ({"product": "a30", "variant": "swapped"}, LabError),
     ],
 )
-def test_a_node_that_cannot_be_is_refused(state: Path, node: dict[str, object], error: type[Exception]) -> None:
+def test_a_node_that_cannot_be_is_refused(state: Path, node: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         simgpu.create(state, **node)
     assert not state.exists()

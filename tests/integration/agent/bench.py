@@ -104,6 +104,11 @@ class Bench:
     def held(self) -> dict[int, tuple[str, ...]]:
         return {job_id: grant.slices for job_id, grant in self.book.grants.items()}
 
+    def profile_of(self, slice_uuid: str) -> str:
+        found = self.book.instance(slice_uuid)
+        assert found is not None
+        return found[1].profile
+
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not condition():  # noqa: ASYNC110 - what is waited for may have no event

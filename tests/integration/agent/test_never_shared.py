@@ -74,8 +74,13 @@ class Node(RuleBasedStateMachine):
         devices.fuse = self.fuse
         there = (gpu("A", ("1g.20gb", 0), ("3g.40gb", 4)), gpu("B", ("1g.10gb", 0), ("1g.10gb", 1), index=1))
         self.bench = Bench(
-            **{"folder": self.folder / "state", "gpus": FakeGpus(*there), "slurm": FakeSlurm(), "rules": rules},
-            **{"terms": terms("A", "B"), "devices": devices, "at": self.fuse.burn},
+            folder=self.folder / "state",
+            gpus=FakeGpus(*there),
+            slurm=FakeSlurm(),
+            rules=rules,
+            terms=terms("A", "B"),
+            devices=devices,
+            at=self.fuse.burn,
         )
         self.stack = AsyncExitStack()
         self.up()

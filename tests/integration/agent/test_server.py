@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from slurm_plugin.agent import server as server_module
 from slurm_plugin.agent.device_cgroup import DeviceCgroup
-from slurm_plugin.agent.peer import StepProcess
+from slurm_plugin.agent.peer import Peer, StepProcess, peer_of
 from slurm_plugin.agent.server import HookServer
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.tasks import Tasks
@@ -54,7 +54,7 @@ async def listening(bench: Bench, folder: Path) -> AsyncIterator[Site]:
         )
         tasks.ask_pause_s = 0.0
         await tasks.start()
-        server = HookServer(bench.runs, tasks, profile_of=lambda slice_: bench.book.instance(slice_)[1].profile)  # type: ignore[index]
+        server = HookServer(bench.runs, tasks, profile_of=bench.profile_of)
         await server.listen(folder / "agent.sock")
         try:
             yield Site(bench, tasks, folder / "agent.sock")
@@ -144,7 +144,7 @@ async def test_what_is_no_request_is_refused_and_does_nothing(
 
 async def test_prolog_and_epilog_are_roots_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await site.start(1)
-    monkeypatch.setattr(server_module, "peer_of", lambda _: server_module.Peer(pid=os.getpid(), uid=1000))
+    monkeypatch.setattr(server_module, "peer_of", lambda _: Peer(pid=os.getpid(), uid=1000))
     site.bench.slurm.runs[2] = run(2)
     assert (await site.say(b"prolog job=2\n"))[-1] == "exit 1"
     assert (await site.say(b"epilog job=1\n"))[-1] == "exit 1"
@@ -163,8 +163,8 @@ async def test_callers_that_say_nothing_end_and_keep_nobody_out(site: Site, monk
 
 async def test_one_user_can_not_take_all_the_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "CALLS_PER_USER", 3)
-    real, users = server_module.peer_of, iter([1000, 1000, 1000, 1000])
-    monkeypatch.setattr(server_module, "peer_of", lambda one: server_module.Peer(pid=real(one).pid, uid=next(users, 0)))
+    users = iter([1000, 1000, 1000, 1000])
+    monkeypatch.setattr(server_module, "peer_of", lambda one: Peer(pid=peer_of(one).pid, uid=next(users, 0)))
     silent = [await asyncio.open_unix_connection(str(site.path)) for _ in range(3)]
     assert await site.say(b"") == ["err too many calls at a time", "exit 1"]
     await site.start(1)
@@ -267,7 +267,7 @@ async def test_a_task_without_a_grant_of_its_run_is_refused(site: Site, step: St
 async def test_a_task_of_another_user_is_refused(site: Site, step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     await site.start(1, uid=1001)
     await step.enter(1, "0")
-    monkeypatch.setattr(server_module, "peer_of", lambda _: server_module.Peer(pid=os.getpid(), uid=1000))
+    monkeypatch.setattr(server_module, "peer_of", lambda _: Peer(pid=os.getpid(), uid=1000))
     assert await site.say(b"task localid=0\n") == ["err job 1 is another user's", "exit 1"]
 
 

@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -10,6 +11,7 @@ from slurm_plugin.agent import session as session_module
 from slurm_plugin.agent.session import ControllerSession
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import LinkError
+from slurm_plugin.model import Step
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 from slurm_plugin.wire import grant_to_wire
 from tests.integration.agent.bench import PATIENCE_S, Bench
@@ -58,8 +60,8 @@ class Site:
     def __init__(self, bench: Bench, controller: Controller, session: ControllerSession) -> None:
         self.bench, self.controller, self.session = bench, controller, session
 
-    async def say(self, **message: object) -> None:
-        self.controller.says.put_nowait(pool_pb2.ToAgent(**message))  # type: ignore[arg-type]
+    async def say(self, **message: Any) -> None:
+        self.controller.says.put_nowait(pool_pb2.ToAgent(**message))
 
 
 @pytest_asyncio.fixture
@@ -74,7 +76,12 @@ async def site(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S
 
         session = ControllerSession(controller.dial, runs=bench.runs, slices=bench.slices, inventory=inventory)
         stir = bench.slices.moved
-        bench.slices.moved = lambda: (stir(), session.changed())[0]
+
+        def moved() -> None:
+            stir()
+            session.changed()
+
+        bench.slices.moved = moved
         bench.rules.fence = session.fence
         talking = asyncio.create_task(session.run())
         yield Site(bench, controller, session)
@@ -159,17 +166,19 @@ async def test_an_epilog_waits_only_so_long_and_not_at_all_without_a_controller(
     await asyncio.wait_for(site.bench.end(1), PATIENCE_S)
 
 
-async def test_a_step_under_way_is_finished_when_the_session_is_lost(site: Site) -> None:
+async def test_a_step_under_way_is_finished_when_the_session_is_lost(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await site.controller.hear("inventory")
     begun, go = asyncio.Event(), asyncio.Event()
     make = site.bench.slices.make
 
-    async def slow(step: object) -> None:
+    async def slow(step: Step) -> None:
         begun.set()
         await go.wait()
-        await make(step)  # type: ignore[arg-type]
+        await make(step)
 
-    site.bench.slices.make = slow  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(site.bench.slices, "make", slow)
     await site.say(step=pool_pb2.Step(id=1, gpu="A", destroy=[EMPTY]))
     await asyncio.wait_for(begun.wait(), PATIENCE_S)
     site.controller.says.put_nowait(LinkError("gone"))
@@ -185,7 +194,12 @@ async def test_an_answer_never_overtakes_the_inventory_it_speaks_of(site: Site) 
     site.session.changed()
     stale = await site.controller.hear("inventory")  # on its way while the step is made
     made = asyncio.Event()
-    site.bench.slices.moved = lambda: (site.session.changed(), made.set())[0]
+
+    def moved() -> None:
+        site.session.changed()
+        made.set()
+
+    site.bench.slices.moved = moved
     await site.say(step=pool_pb2.Step(id=7, gpu="A", destroy=[EMPTY]))
     await asyncio.wait_for(made.wait(), PATIENCE_S)
     await site.bench.until(lambda: site.session.owes > 0)
@@ -199,13 +213,13 @@ async def test_an_answer_never_overtakes_the_inventory_it_speaks_of(site: Site) 
     assert kinds[0] == "inventory"
 
 
-async def test_an_apply_has_the_agent_try_its_gpus_again(site: Site) -> None:
+async def test_an_apply_has_the_agent_try_its_gpus_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = asyncio.Event()
 
     async def retry() -> None:
         tried.set()
 
-    site.bench.slices.retry = retry  # type: ignore[method-assign]
+    monkeypatch.setattr(site.bench.slices, "retry", retry)
     await site.say(retry=pool_pb2.Retry())
     await site.say(step=pool_pb2.Step(id=8, gpu="A", destroy=[EMPTY]))
     assert (await site.controller.hear("result")).result.id == 8

@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 from slurm_plugin.agent import binding
 from slurm_plugin.agent import vacancy as vacancy_module
 from slurm_plugin.model import Gpu, Instance, Step
+from slurm_plugin.nvml.holders import open_in
 from slurm_plugin.wire import gpu_to_wire
 from tests.integration.agent.bench import PATIENCE_S, Bench
 from tests.unit.agent.world import gpu, run, uuid
@@ -109,9 +110,13 @@ async def test_a_new_slice_is_looked_at_before_it_is_given_out(bench: Bench, cap
 
 async def test_one_scan_serves_all_that_wait_for_one(bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench.running():
-        scans = []
-        real = vacancy_module.open_in
-        monkeypatch.setattr(vacancy_module, "open_in", lambda wanted: [scans.append(len(wanted)), real(wanted)][1])
+        scans: list[int] = []
+
+        def scan(wanted: Mapping[str, tuple[Path, ...]]) -> dict[str, tuple[int, ...]]:
+            scans.append(len(wanted))
+            return open_in(wanted)
+
+        monkeypatch.setattr(vacancy_module, "open_in", scan)
         bench.slices.freed([one.uuid for one in bench.gpus.now["A"].instances])
         await bench.until(lambda: not bench.book.unseen)
         assert sum(scans) >= 3
@@ -158,7 +163,7 @@ async def test_a_run_waits_a_moment_for_a_smaller_slice_that_is_being_looked_at(
         bench.slurm.runs[1] = run(1)
         prolog = asyncio.create_task(bench.runs.prolog(1))
         try:
-            await bench.until(lambda: bench.runs.binding.waiting)
+            await bench.until(lambda: bool(bench.runs.binding.waiting))
             assert bench.held() == {}  # the big one is idle, and serves it too
         finally:
             looking.set()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.errors import ConfigError
+from slurm_plugin.errors import ConfigError, LinkError
 from slurm_plugin.link.munge import Munge
-from slurm_plugin.link.server import serve
+from slurm_plugin.link.server import Caller, Send, serve
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from tests.integration.link.munged import munged
 from tests.unit.cli.pools import status
@@ -44,20 +44,22 @@ class Controller:
     asked: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    async def status(self, *_call: object) -> pb.PoolStatus:
+    async def session(self, caller: Caller, received: AsyncIterator[pb.FromAgent], send: Send) -> None:
+        raise LinkError("no agent is expected here")
+
+    async def status(self) -> pb.PoolStatus:
         told = status()
         told.nodes[0].problems.extend(self.problems)
         return told
 
-    async def plan(self, *call: object) -> pb.PlanReply:
-        text = str(getattr(call[-1], "pool_yaml", call[-1]))
-        self.asked.append(text)
-        if "wrong" in text:
+    async def plan(self, pool_yaml: str) -> pb.PlanReply:
+        self.asked.append(pool_yaml)
+        if "wrong" in pool_yaml:
             raise ConfigError("pool.yaml:3: unknown key 'wrong'", hint="did you mean 'pool'?")
         self.steps -= 1
         return plan("keep" if self.steps <= 0 else "change")
 
-    async def apply(self, *_call: object) -> pb.ApplyReply:
+    async def apply(self, caller: Caller) -> pb.ApplyReply:
         self.asked.append("apply")
         return pb.ApplyReply(plan=plan("change"))
 

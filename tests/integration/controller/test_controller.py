@@ -1,9 +1,8 @@
 """The controller with its real link and munge, on a Slurm and agents that the test plays."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,12 +47,12 @@ class Site:
     engine: Engine
     address: str
 
-    def agent(self, node: str, *layouts: tuple[tuple[str, int], ...]) -> "AsyncIterator[ListAgent]":
+    def agent(self, node: str, *layouts: tuple[tuple[str, int], ...]) -> AbstractAsyncContextManager[ListAgent]:
         gpus = [pools.gpu(f"{node}-{nth}", layout, index=nth) for nth, layout in enumerate(layouts)]
-        return agent(self.address, self.socket, node, gpus)  # type: ignore[return-value]
+        return agent(self.address, self.socket, node, gpus)
 
-    def link(self) -> "asyncio.Future[Link]":
-        return open_link(self.address, munge=Munge(self.socket))  # type: ignore[return-value]
+    async def link(self) -> Link:
+        return await open_link(self.address, munge=Munge(self.socket))
 
     def lay_out(self, layout: Mapping[str, int]) -> None:
         self.config = replace(self.config, groups=(pools.group(*NODES, layout=layout),))

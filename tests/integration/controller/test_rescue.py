@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slurm_plugin.controller import engine, rescue
 from slurm_plugin.controller.prologs import IN_PROLOG, RESTARTED_S
+from slurm_plugin.controller.state import LostProlog
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.pool import Mode, StuckProlog
 from tests.integration.controller.site import DictSlurm, ListAgent, until
@@ -54,8 +56,17 @@ def lose(site: Site, job_id: int) -> None:
 
 async def found(site: Site, clock: Clock) -> None:
     """Let it be seen that a job is lost, and time go by."""
-    await until(lambda: site.engine.desk.decision and site.engine.desk.decision.lost, "a prolog is seen lost")
+    await until(lambda: _lost(site), "a prolog is seen lost")
     clock.now += rescue.PATIENCE_S
+
+
+async def sent_back(site: Site, times: int) -> None:
+    await until(lambda: len(site.slurm.sent_back) == times)
+
+
+def _lost(site: Site) -> tuple[LostProlog, ...]:
+    decision = site.engine.desk.decision
+    return decision.lost if decision else ()
 
 
 async def some_passes(site: Site) -> None:
@@ -91,8 +102,8 @@ async def test_what_slurm_says_last_counts(socket: Path, tmp_path: Path) -> None
     clock = Clock()
     async with one_node(socket, tmp_path, clock) as (site, _):
         lose(site, 7)
-        await until(lambda: site.engine.desk.decision and site.engine.desk.decision.lost)
-        (lost,) = site.engine.desk.decision.lost  # type: ignore[union-attr]
+        await until(lambda: _lost(site))
+        (lost,) = _lost(site)
         site.slurm.jobs[7] = replace(site.slurm.jobs[7], started_at=STARTED + 9, reason="None")
         await some_passes(site)
         site.engine._rescue.see([lost])
@@ -109,7 +120,7 @@ async def test_a_job_that_starts_after_all_is_left_alone(socket: Path, tmp_path:
         await until(lambda: _lost(site))
         await n1.bind(7, "1g.10gb", started_at=STARTED)
         site.slurm.jobs[7] = replace(site.slurm.jobs[7], reason="None")
-        await until(lambda: not site.engine.desk.decision.lost)  # type: ignore[union-attr]
+        await until(lambda: not _lost(site))
         clock.now += rescue.PATIENCE_S
         await some_passes(site)
         assert site.slurm.sent_back == []
@@ -117,11 +128,11 @@ async def test_a_job_that_starts_after_all_is_left_alone(socket: Path, tmp_path:
 
 @pytest.mark.parametrize("change", [{"mode": Mode.OBSERVE}, {"stuck_prolog": StuckProlog.REPORT}], ids=str)
 async def test_a_pool_that_only_watches_or_reports_sends_nothing_back(
-    socket: Path, tmp_path: Path, change: dict[str, object]
+    socket: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     clock = Clock()
     async with one_node(socket, tmp_path, clock) as (site, _), await site.link() as link:
-        site.config = replace(site.config, **change)  # type: ignore[arg-type]
+        site.config = replace(site.config, **change)
         await link.apply()
         await until(lambda: site.engine.desk.config == site.config)
         lose(site, 7)
@@ -175,9 +186,9 @@ async def test_a_job_that_loses_every_prolog_is_left_for_a_person(socket: Path, 
         for times in range(1, rescue.TIMES + 1):
             lose(site, 7)
             await found(site, clock)
-            await until(lambda times=times: len(site.slurm.sent_back) == times)  # type: ignore[misc]
+            await sent_back(site, times)
             site.slurm.jobs[7] = pools.pending(7, "1g.10gb")
-            await until(lambda: not site.engine.desk.decision.lost)  # type: ignore[union-attr]
+            await until(lambda: not _lost(site))
         lose(site, 7)
         await found(site, clock)
         await until(lambda: "lost its prolog 3 times" in site.engine.desk.problems.get("prologs", ""))

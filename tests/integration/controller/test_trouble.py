@@ -12,13 +12,19 @@ import pytest
 
 from slurm_plugin import catalogue
 from slurm_plugin.controller import books, engine, loans, roster
+from slurm_plugin.controller.decide import decide
 from slurm_plugin.errors import ConfigError, SlurmUnavailable
 from slurm_plugin.pool import ControllerPlace, Mode
 from tests.integration.controller.site import DictSlurm, until
-from tests.integration.controller.test_controller import NODES, controller, quick, socket
+from tests.integration.controller.test_controller import NODES, Site, controller, quick, socket
 from tests.unit.controller import pools
 
 __all__ = ["quick", "socket"]
+
+
+async def two_passes(site: Site) -> None:
+    passes = site.engine.passes
+    await until(lambda: site.engine.passes >= passes + 2)
 
 
 class Gate:
@@ -79,7 +85,6 @@ async def test_fault_of_ours_ends_a_pass_and_not_the_controller(
         raise KeyError("n9")
 
     async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN), await site.link() as link:
-        decide = engine.decide
         monkeypatch.setattr(engine, "decide", broken)
         await until(lambda: "pass" in site.engine.desk.problems)
         assert any("KeyError: 'n9'" in line for line in (await link.status()).problems)
@@ -197,8 +202,7 @@ async def test_verdict_does_not_wait_for_a_pass(socket: Path, tmp_path: Path) ->
         assert n1.offers[held].gres_class == "m40"
         written = len(site.slurm.written)
         gate.open()
-        passes = site.engine.passes
-        await until(lambda: site.engine.passes >= passes + 2)
+        await two_passes(site)
         assert len(site.slurm.written) == written  # the pass that was under way does not undo it
 
 
@@ -240,8 +244,7 @@ async def test_agents_hear_that_the_pool_is_only_observed_and_keep_their_offers(
         await link.apply()
         await until(lambda: n1.observe)
         site.slurm.jobs[7] = pools.pending(7, "m20")
-        passes = site.engine.passes
-        await until(lambda: site.engine.passes >= passes + 2)
+        await two_passes(site)
         assert (n1.as_offered(), len(site.slurm.written)) == (before, written)
         site.config = replace(site.config, mode=Mode.MANAGE)
         await link.apply()
@@ -289,8 +292,7 @@ async def test_job_that_does_not_start_on_what_it_claims_leaves_it_to_others(soc
         site.slurm.jobs[2] = replace(pools.pending(2, "m20"), uid=1001)
         await until(lambda: site.gres("n1").get("m40") == 1)
         for _ in range(round(loans.CLAIM_S / loans.TICK_S) + 1):
-            passes = site.engine.passes
             now[0] += loans.TICK_S
-            await until(lambda passes=passes: site.engine.passes >= passes + 2)  # type: ignore[misc]
+            await two_passes(site)
         await until(lambda: site.gres("n1").get("m20") == 1 and "m40" not in site.gres("n1"))
         assert n1.as_offered() == {"m20": 1}

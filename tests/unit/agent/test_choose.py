@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from slurm_plugin.agent.choose import Floor, cut, idle, pick
 from slurm_plugin.agent.terms import Offer, Terms, Want, wanted
-from slurm_plugin.model import Gpu, MigMode, Step
+from slurm_plugin.model import Gpu, GpuProfile, MigMode, Step
 from slurm_plugin.ports import GresItem
 from tests.unit.agent.world import H100, gpu, instance, terms, uuid
 
@@ -115,7 +115,7 @@ shapes = st.lists(st.tuples(st.sampled_from(H100), st.integers(0, 6)), max_size=
 
 
 @given(shapes, st.sampled_from(["m20", "m40", "1g.10gb", "3g.40gb"]))
-def test_a_cut_never_overlaps_what_is_there(wished: list, gres_class: str) -> None:
+def test_a_cut_never_overlaps_what_is_there(wished: list[tuple[GpuProfile, int]], gres_class: str) -> None:
     taken: set[int] = set()
     there = []
     for profile, at in wished:

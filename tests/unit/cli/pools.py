@@ -14,8 +14,9 @@ def profile(name: str, size: int, starts: tuple[int, ...]) -> pool_pb2.GpuProfil
 def instance(
     name: str, start: int, size: int, gi: int, *, uuid: str = "", ci: int = 0, foreign: bool = False, held_by: str = ""
 ) -> pool_pb2.Instance:
-    facts = {"profile": name, "start": start, "size": size, "gi": gi, "ci": ci}
-    return pool_pb2.Instance(**facts, uuid=uuid, foreign=foreign, held_by=held_by)
+    return pool_pb2.Instance(
+        profile=name, start=start, size=size, gi=gi, ci=ci, uuid=uuid, foreign=foreign, held_by=held_by
+    )
 
 
 def status() -> pool_pb2.PoolStatus:

@@ -1,27 +1,18 @@
 """Whatever is typed behind a command ends in an exit code and a line to read, never in a traceback."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
+from typer.core import TyperGroup
 
 from slurm_plugin.cli import main
+from tests.unit.cli.commands import every_command
 
 BAD = ("", " ", "-1", "17", "99999999999999999999", "..", "a/b", "/", "\n", "\x1b[31m", "é", "n1:", ":0", "%s", "{}")
 CODES = range(1, 8)
 
 
-def commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Every command that does something, with its path."""
-    children = getattr(command, "commands", {})
-    if not children:
-        yield path, command
-    for name, child in children.items():
-        yield from commands(child, (*path, name))
-
-
-EVERY = dict(commands(get_command(main.app)))
+EVERY = {path: one for path, one in every_command(main.app).items() if not isinstance(one, TyperGroup)}
 ASKS_NOTHING = {("lab", "list"), ("lab", "down"), ("lab", "up")}  # may well succeed: lab up starts one, with right ones
 
 
@@ -35,7 +26,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(EVERY.keys() - ASKS_NOTHING), ids=" ".join)
 def test_bad_arguments(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    wants = [one for one in EVERY[path].params if one.param_type_name == "argument" and one.required]  # type: ignore[attr-defined]
+    wants = [one for one in EVERY[path].params if one.param_type_name == "argument" and one.required]
     for bad in BAD:
         for argv in ([*path, *[bad] * len(wants)], [*path, *[bad] * (len(wants) + 1)], [*path, f"--{bad}"]):
             assert main.run(argv) in CODES, argv

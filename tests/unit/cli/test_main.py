@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.core import TyperOption
 
 from federation.cli import main as fed
 from slurm_plugin.cli import main, pool
 from slurm_plugin.cli.convert import pool_view
 from slurm_plugin.errors import LinkError
+from tests.unit.cli.commands import every_command
 from tests.unit.cli.pools import GPU, status
 
 HEAVY = {
@@ -73,15 +75,10 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_option_has_an_environment_variable_and_a_help_text() -> None:
-    from typer.main import get_command
-
-    def walk(command: object) -> list[object]:
-        return [command, *(sub for c in getattr(command, "commands", {}).values() for sub in walk(c))]
-
-    for command in walk(get_command(main.app)):
+    for command in every_command(main.app).values():
         assert command.help
         for parameter in command.params:
-            if parameter.param_type_name == "option" and not {"--help", "--version"} & set(parameter.opts):
+            if isinstance(parameter, TyperOption) and not {"--help", "--version"} & set(parameter.opts):
                 assert str(parameter.envvar).startswith("VGPU_"), (command.name, parameter.opts)
                 assert parameter.help, (command.name, parameter.opts)
 

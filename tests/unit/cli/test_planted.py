@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def a_class(memory: int, weight: int, *profiles: str) -> Class:
     return Class(name=f"m{memory}", kind=Kind.MEMORY, param=memory, weight=weight, profiles=profiles)
 
 
-def job(job_id: int, state: str, **facts: object) -> QueuedJob:
+def job(job_id: int, state: str, **facts: Any) -> QueuedJob:
     running = state == "RUNNING"
     usual = QueuedJob(
         job_id=job_id,
@@ -44,7 +45,7 @@ def job(job_id: int, state: str, **facts: object) -> QueuedJob:
         started_at=1000 if running else 0,
         eligible=not running,
     )
-    return replace(usual, **facts)  # type: ignore[arg-type]
+    return replace(usual, **facts)
 
 
 @dataclass
@@ -86,17 +87,17 @@ class World:
         )
 
 
-def set_node(**facts: object) -> Callable[[World], None]:
+def set_node(**facts: Any) -> Callable[[World], None]:
     return lambda world: world.node.MergeFrom(pb.NodeStatus(**facts))
 
 
-def set_gpu(**facts: object) -> Callable[[World], None]:
+def set_gpu(**facts: Any) -> Callable[[World], None]:
     return lambda world: world.gpu.MergeFrom(pb.Gpu(**facts))
 
 
-def set_live(**facts: object) -> Callable[[World], None]:
+def set_live(**facts: Any) -> Callable[[World], None]:
     def plant(world: World) -> None:
-        world.live = replace(world.live, **facts)  # type: ignore[arg-type]
+        world.live = replace(world.live, **facts)
 
     return plant
 
@@ -162,8 +163,8 @@ def whole_number_of_k(world: World) -> None:
     world.side = replace(world.side, gres=gres, nodes=())
 
 
-def lua(**facts: object) -> File:
-    return replace(File(path="/etc/slurm/vgpu.lua", text="return {}", written_at=900, changed_at=900), **facts)  # type: ignore[arg-type]
+def lua(**facts: Any) -> File:
+    return replace(File(path="/etc/slurm/vgpu.lua", text="return {}", written_at=900, changed_at=900), **facts)
 
 
 def stale_lua(world: World) -> None:

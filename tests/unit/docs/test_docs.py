@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from slurm_plugin import errors
@@ -14,7 +15,7 @@ from slurm_plugin.cli.main import INTERRUPTED, NOBODY_READS, app
 from slurm_plugin.cli.output import JSON_VERSION
 from slurm_plugin.config import parse_pool
 from slurm_plugin.findings import Finding
-from tests.unit.docs.blocks import DOCUMENTS, PLACES, ROOT, all_blocks, commands_to_run
+from tests.unit.docs.blocks import DOCUMENTS, PLACES, ROOT, Block, all_blocks, commands_to_run
 
 BLOCKS = all_blocks()
 COMMANDS = [command for block in BLOCKS if block.kind == "console" for command in block.commands]
@@ -60,9 +61,9 @@ def test_every_console_block_says_who_runs_it() -> None:
 @pytest.mark.parametrize("command", sorted({c for c in COMMANDS + INLINE if c.startswith("vgpu ")}))
 def test_every_vgpu_command_in_the_documents_exists(command: str) -> None:
     words = shlex.split(command.split(" | ")[0].split(" > ")[0], comments=True)[1:]
-    root = here = get_command(app)
-    known = {option for parameter in root.params for option in parameter.opts}
-    while words and hasattr(here, "commands"):
+    here = get_command(app)
+    known = {option for parameter in here.params for option in parameter.opts}
+    while words and isinstance(here, TyperGroup):
         if words[0].startswith("--"):  # an option of `vgpu` itself, with its value
             assert words[0] in known | {"--help", "--version"}
             words = words[2:]
@@ -74,7 +75,7 @@ def test_every_vgpu_command_in_the_documents_exists(command: str) -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.kind == "yaml"], ids=lambda b: b.document)
-def test_every_pool_yaml_in_the_documents_loads(block: object) -> None:
+def test_every_pool_yaml_in_the_documents_loads(block: Block) -> None:
     assert block.mark == "pool.yaml"
     assert parse_pool(block.text).hosts
 
@@ -110,9 +111,9 @@ def test_every_key_of_pool_yaml_is_explained() -> None:
     from slurm_plugin import config_schema
 
     text = (ROOT / "docs" / "pool_yaml.md").read_text()
-    for section in (config_schema.PoolFile, config_schema.NodesSection, config_schema.ControllerSection):
-        for key in section.model_fields:
-            assert f"| {key} |" in text, key
-    for section in (config_schema.GresSection, config_schema.PolicySection, config_schema.ClassSection):
-        for key in section.model_fields:
-            assert re.search(rf"`{key}[`:]", text), key
+    in_tables = (config_schema.PoolFile, config_schema.NodesSection, config_schema.ControllerSection)
+    in_lines = (config_schema.GresSection, config_schema.PolicySection, config_schema.ClassSection)
+    for key in [key for section in in_tables for key in section.model_fields]:
+        assert f"| {key} |" in text, key
+    for key in [key for section in in_lines for key in section.model_fields]:
+        assert re.search(rf"`{key}[`:]", text), key

@@ -1,12 +1,13 @@
 """Labs to describe, none of them started."""
 
 from pathlib import Path
+from typing import Any
 
 from slurm_plugin.lab.site import Lab, LabSpec, Ports
 
 
-def lab(folder: Path = Path("/run/vgpu-lab/hpc"), version: tuple[int, int] = (22, 5), **spec: object) -> Lab:
-    asked = LabSpec(**spec)  # type: ignore[arg-type]
+def lab(folder: Path = Path("/run/vgpu-lab/hpc"), version: tuple[int, int] = (22, 5), **spec: Any) -> Lab:
+    asked = LabSpec(**spec)
     return Lab(
         spec=asked,
         folder=folder,

@@ -3,7 +3,7 @@
 import pytest
 
 from slurm_plugin.errors import LabError
-from slurm_plugin.lab import demo
+from slurm_plugin.lab import commands, demo
 from slurm_plugin.lab.demo import Story, check, until
 
 
@@ -35,7 +35,7 @@ def test_a_demo_that_fails_says_why_takes_everything_down_and_exits_with_1(
     def fail(story: Story) -> None:
         raise LabError("no power", hint="plug it in")
 
-    monkeypatch.setattr(demo.commands, "down", taken.append)
+    monkeypatch.setattr(commands, "down", taken.append)
     monkeypatch.setattr(demo, "ensure_people", lambda: ("alice",))
     monkeypatch.setattr(demo, "remove_people", taken.append)
     monkeypatch.setattr(demo, "come_up", fail)

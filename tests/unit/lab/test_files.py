@@ -9,6 +9,8 @@ from slurm_plugin.lab.daemons import daemons_of, environment
 from slurm_plugin.lab.pool_files import agent_yaml, pool_files, pool_yaml, start_layout
 from slurm_plugin.lab.processes import MARK
 from slurm_plugin.lab.render import slurm_files
+from slurm_plugin.lab.site import Lab
+from slurm_plugin.mig.geometry import Product
 from slurm_plugin.mig.layouts import place
 from slurm_plugin.mig.products import load_products, product_named
 from tests.unit.lab.labs import lab
@@ -19,8 +21,8 @@ def settings(text: str) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def text_of(made: object, name: str) -> str:
-    return {str(file.path): file.text for file in slurm_files(made)}[name]  # type: ignore[arg-type]
+def text_of(made: Lab, name: str) -> str:
+    return {str(file.path): file.text for file in slurm_files(made)}[name]
 
 
 def test_everything_of_slurms_is_private_to_the_folder_and_on_loopback() -> None:
@@ -84,11 +86,11 @@ def test_a_daemons_environment_is_all_ours_and_slurm_conf_is_its_last() -> None:
 
 
 @pytest.mark.parametrize("product", list(load_products().values()), ids=lambda product: product.key)
-def test_every_products_start_layout_fits_and_fills_it(product: object) -> None:
-    layout = start_layout(product)  # type: ignore[arg-type]
-    profiles = product.profiles  # type: ignore[attr-defined]
+def test_every_products_start_layout_fits_and_fills_it(product: Product) -> None:
+    layout = start_layout(product)
+    profiles = product.profiles
     assert place(profiles, layout) is not None
-    assert sum(profiles[name].compute_slices * count for name, count in layout.items()) == product.compute_slices  # type: ignore[attr-defined]
+    assert sum(profiles[name].compute_slices * count for name, count in layout.items()) == product.compute_slices
 
 
 def test_the_start_layout_of_an_h100() -> None:

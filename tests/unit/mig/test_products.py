@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
@@ -8,6 +7,7 @@ from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.geometry import Product, Profile, attributes, memory_gb, memory_slices
 from slurm_plugin.mig.layouts import all_layouts, engine_limit, remaining
 from slurm_plugin.mig.products import load_products, product_named, product_of
+from slurm_plugin.model import GpuProfile
 
 PRODUCTS = list(load_products().values())
 ROWS = [
@@ -40,8 +40,15 @@ def test_as_many_instances_fit_as_the_listing_says(product: Product, row: Profil
     assert (remaining(by_placement_alone, (), row.name) > row.most) == row.media_limited
 
 
-def _without_engines(profile: Profile) -> Profile:
-    return replace(profile, engines=())  # type: ignore[arg-type]
+def _without_engines(profile: Profile) -> GpuProfile:
+    return GpuProfile(
+        name=profile.name,
+        gi_profile_id=0,
+        compute_slices=profile.compute_slices,
+        memory_mib=profile.memory_mib,
+        starts=profile.starts,
+        size=profile.size,
+    )
 
 
 @each_row

@@ -41,8 +41,7 @@ def test_text(reader: Reader, case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES["jobs"], ids=lambda case: repr(case["job"]))
 def test_job(reader: Reader, case: dict[str, Any]) -> None:
-    job = {key: tuple(value) if isinstance(value, list) else value for key, value in case["job"].items()}
-    found = reader(Job(**job))
+    found = reader(Job(**_tuples(case["job"])))
     if "refused" in case:
         assert isinstance(found, Refusal)
         assert found.text.split(" (offered")[0] == case["refused"]
@@ -50,5 +49,10 @@ def test_job(reader: Reader, case: dict[str, Any]) -> None:
         assert found is None
     else:
         assert isinstance(found, JobRewrite), found
-        gives = {key: tuple(value) if isinstance(value, list) else value for key, value in case["gives"].items()}
+        gives = _tuples(case["gives"])
         assert {key: asdict(found)[key] for key in gives} == gives
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """YAML has lists where a Job has tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}

@@ -1,8 +1,8 @@
 """A pool of two kinds of nodes, and a Slurm that is as it should be for it."""
 
+from slurm_plugin.ports import SlurmNode
 from slurm_plugin.slurm.facts import Live
 from slurm_plugin.slurm.gres import parse_gres
-from slurm_plugin.slurm.records import SlurmNode
 from slurm_plugin.slurm.site import NodeLine, SlurmSide
 
 SIDE = SlurmSide(

@@ -1,6 +1,7 @@
 import asyncio
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -141,7 +142,7 @@ class Kept:
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
 
-    async def run(self, argv: list[str], *, timeout_s: float | None = None) -> str:
+    async def run(self, argv: Sequence[str], *, timeout_s: float | None = None) -> str:
         self.calls.append(list(argv))
         return ""
 
@@ -149,7 +150,7 @@ class Kept:
 async def test_many_nodes_are_set_in_calls_that_fit_an_argument() -> None:
     kept = Kept()
     names = [f"gpu{number}" for number in range(1, 2 * NODES_A_CALL + 2)]
-    await SlurmCommands(runner=kept).set_gres(names, "vgpu:1")  # type: ignore[arg-type]
+    await SlurmCommands(runner=kept).set_gres(names, "vgpu:1")
     assert len(kept.calls) == 3
     assert all(len(argument) < 100_000 for call in kept.calls for argument in call)
     sent = [name for call in kept.calls for name in expand(call[2].removeprefix("nodename="))]

@@ -57,7 +57,8 @@ def test_what_is_rendered_passes_the_checks() -> None:
     )
     assert "CliFilterPlugins" not in lines, "every command fails where its file is not there yet"
     optional = next(line for line in chain.cli_filter_lua(SIDE).splitlines() if "CliFilterPlugins=" in line)
-    lines |= [optional.strip(" -").split("=")]
+    key, value = optional.strip(" -").split("=")
+    lines[key] = value
     wait = lines.pop("PartitionName").split()
     wait_fields = dict(pair.split("=", 1) for pair in wait[1:])
     nodes = tuple(node(host, SIDE.node_gres(line)) for line in SIDE.nodes for host in line.hosts)
