@@ -171,11 +171,15 @@ def end(processes: Iterable[Process], *, grace_s: float) -> None:
 
 
 def kill(processes: Iterable[Process]) -> None:
-    """SIGKILL, at once, and wait (bounded) until they are gone."""
+    """SIGKILL, at once, and wait (bounded) until they are gone.
+
+    All are stopped before the first one ends: a slurmstepd that saw its job's processes die would tell of it.
+    """
     handles = [fd for process in processes if (fd := _open(process)) is not None]
-    for fd in handles:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
+    for what in (signal.SIGSTOP, signal.SIGKILL):
+        for fd in handles:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, what)
     _wait_all(handles, 5.0)
     for fd in handles:
         os.close(fd)

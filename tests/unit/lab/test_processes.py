@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -49,6 +50,18 @@ def test_what_carries_the_mark_is_of_the_lab_with_its_children_and_nothing_else(
         assert processes.daemons_of(FOLDER) == {"slurmd:n1": identity(ours.pid)}
         processes.kill(found)
         assert processes.all_of(FOLDER) == ()
+
+
+def test_no_process_lives_to_see_another_of_them_end(tmp_path: Path) -> None:
+    """What loses its power tells nobody that its children died, however many there are."""
+    children = 100
+    script = f"for n in $(seq {children}); do sleep 50 & done; echo ready; wait -n; touch {tmp_path}/told"
+    with running("bash", "-c", script, **{MARK: f"{FOLDER}:slurmd:n1"}) as parent:
+        found = sorted(processes.all_of(FOLDER), key=lambda process: process.pid == parent.pid)
+        assert len(found) == children + 1
+        processes.kill(found)
+        assert parent.wait(5) == -signal.SIGKILL
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_caller_and_its_ancestors_are_never_found() -> None:
