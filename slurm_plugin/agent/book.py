@@ -75,6 +75,11 @@ class Book:
         """Is there an entry for this job's present run?"""
         return (job_id in self.grants or job_id in self.without) and job_id not in self.doubted
 
+    def run_of(self, job_id: int) -> RunKey | None:
+        """The run that its entry is of."""
+        grant = self.grants.get(job_id)
+        return grant.run if grant is not None else self.without.get(job_id)
+
     def isolation(self, job_id: int) -> str:
         """What keeps others from this job's slices: `mig` (the hardware), then the locks on their devices."""
         modes = "" if job_id in self.unguarded else "+modes"

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.agent.peer import Peer, StepProcess, step_of
+from slurm_plugin.agent.reuse import Reuse
 from slurm_plugin.agent.runs import Runs
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.threads import Threads
@@ -64,6 +65,7 @@ class Tasks:
         self._threads = threads
         self._cgroup = cgroup
         self._proc = proc
+        self._reuse = Reuse(book.run_of)
         self._shares: dict[str, tuple[str, ...]] = {}  # by StepProcess.key
         self._watched: dict[str, int] = {}  # the same steps' pidfds
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by step
@@ -129,6 +131,9 @@ class Tasks:
         step = step_of(peer.pid, self._proc)
         if step is None:
             raise Refused("this process is in no job step of this node")
+        known = self._book.run_of(step.job_id)
+        if known is not None and self._reuse.is_likely(known, step, peer):
+            self._book.doubted.add(step.job_id)
         grant = await self._grant(step.job_id)
         if grant is None:
             return View(grant=None)

@@ -333,3 +333,18 @@ async def test_a_flood_of_a_users_calls_delays_no_job_start(
     assert sorted(took_s)[10] < 1.0
     assert len([one for one in caplog.records if one.message.startswith("hook.")]) <= 1
     assert roots.path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(("gres_class", "held"), [("m20", (FIRST, SECOND)), ("", ())], ids=["with", "without"])
+async def test_a_run_whose_id_was_another_jobs_and_that_had_no_prolog_gets_its_own_slices(
+    site: Site, step: Step, gres_class: str, held: tuple[str, ...]
+) -> None:
+    """slurmctld has forgotten the first job, and slurmd believes that it has run this one's prolog."""
+    await site.start(1, gres_class, 2)
+    await step.enter(1, "batch")
+    await site.say(b"task localid=0\n")
+    assert site.bench.held().get(1, ()) == held
+    site.bench.slurm.runs[1] = run(1, "m20", 1, started_at=999)
+    await step.enter(1, "batch")
+    assert len(visible(await site.say(b"task localid=0\n"))) == 1
+    assert site.bench.book.grants[1].run.started_at == 999
