@@ -1,13 +1,15 @@
 """What can break in the federation, as one tree.
 
     FedError
+    ├── ConfigError        a file or folder that an admin made is wrong           exit 2
     ├── IllegalEvent       a job in this state can't have this happen to it       exit 3
     ├── Refused            policy or a backend said no, for good                  exit 4
     ├── Unavailable        certain: nothing was done                             exit 5, transient
     ├── OutcomeUnknown     asked, and no answer: it may have been done            exit 6, transient
-    └── StoreError         the site's journal                                     exit 7
-        ├── StoreUnfit     wrong file system, newer version, damaged: not opened
-        └── StoreFull      no room: nothing of this was written                   transient
+    ├── StoreError         the site's journal                                     exit 7
+    │   ├── StoreUnfit     wrong file system, newer version, damaged: not opened
+    │   └── StoreFull      no room: nothing of this was written                   transient
+    └── Untrusted          the other side did not prove that it is who it may be  exit 8
 
 Each has a first line for a person, a stable `code`, `transient` (may the caller try again?), and a `hint`.
 """
@@ -23,6 +25,11 @@ class FedError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class ConfigError(FedError):
+    code = "config"
+    exit_code = 2
 
 
 class IllegalEvent(FedError):
@@ -59,3 +66,8 @@ class StoreUnfit(StoreError):
 class StoreFull(StoreError):
     code = "store_full"
     transient = True
+
+
+class Untrusted(FedError):
+    code = "untrusted"
+    exit_code = 8

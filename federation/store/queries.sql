@@ -46,7 +46,7 @@ DELETE FROM jobs WHERE token IN (
     ORDER BY ended_at LIMIT :most
 )
 -- name: nth_done_job
-SELECT ended_at FROM jobs WHERE state = 'done' ORDER BY ended_at DESC LIMIT 1 OFFSET :keep
+SELECT ended_at FROM jobs WHERE state = 'done' ORDER BY ended_at DESC LIMIT 1 OFFSET :keep - 1
 
 -- name: save_command
 INSERT INTO commands VALUES (:token, :attempt, :kind, :number, :value, :site, :pool, :due_at, :tries)

@@ -90,6 +90,10 @@ class Backend:
             self.truth.stopped.add(key)
             self._end(key, Outcome(end=End.SIGNALED, signal=15, started_at=self.truth.starts[key]))
 
+    def live(self) -> set[Key]:
+        """What runs or may yet run."""
+        return self.running | {key for key in self.waiting if key not in self.claims}
+
     def forget(self, key: Key) -> None:
         self.truth.forgotten.add(key)
 

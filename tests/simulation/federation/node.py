@@ -86,47 +86,37 @@ class Node:
 
     def act(self, step: Callable[[SiteEngine, Store], list[Effect]]) -> None:
         """One event, one transaction; then its effects."""
-        if self.engine is None:
-            return
         before = self.store.changes()
-        try:
-            with self.store.transaction():
-                effects = step(self.engine, self.store)
-                if self.world.odd(self.dies):
-                    raise Dead
-            if self.world.odd(self.dies):
-                raise Dead
-        except Dead:
-            self.die()
-            return
-        for effect in effects:
-            self._do(effect)
-        if not self._soon and self.store.changes() != before:
+        if self._commit(step) and not self._soon and self.store.changes() != before:
             self._soon = True
             self.world.after(SOON_S, self._due_soon)
 
     def _due_soon(self) -> None:
         self._soon = False
-        if self.engine is not None:
-            self._due()
+        self._due()
 
     def _due(self) -> None:
-        effects: list[Effect] = []
-        engine = self.engine
-        if engine is None:
-            return
+        self._commit(lambda engine, store: engine.due(store, self.now()))
+
+    def _commit(self, step: Callable[[SiteEngine, Store], list[Effect]]) -> bool:
+        """False: it died, before the commit or right after it, with no effect done."""
+        if self.engine is None:
+            return False
         try:
             with self.store.transaction():
-                effects = engine.due(self.store, self.now())
-                if effects and self.world.odd(self.dies):
-                    raise Dead
-            if effects and self.world.odd(self.dies):
-                raise Dead
+                effects = step(self.engine, self.store)
+                self._may_die()
+            self._may_die()
         except Dead:
             self.die()
-            return
+            return False
         for effect in effects:
             self._do(effect)
+        return True
+
+    def _may_die(self) -> None:
+        if self.world.odd(self.dies):
+            raise Dead
 
     def _tick(self, life: int) -> None:
         if life == self.life and self.engine is not None:

@@ -1,0 +1,118 @@
+"""The thread that writes: what it says is done is on the disk; one that fails takes no other with it."""
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from federation.errors import Refused, StoreFull, Unavailable
+from federation.model.states import Origin
+from federation.store import writer as writing
+from federation.store.store import Store
+from tests.integration.federation.store.rig import SMALL, add, job, numbers, opened, writer
+
+BOX_BYTES = 12 << 20
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "fed.db"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 12 MiB."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={BOX_BYTES}", "tmpfs", tmp_path], check=True)
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", tmp_path], check=True)  # a journal of a test that failed may be open
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+
+
+async def test_many_at_once_become_durable_together(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[str] = []
+    one = writing.Writer(path, journal=job(1).token, at=places.append)
+    await asyncio.gather(*(one.run(lambda store, number=number: add(store, number)) for number in range(1000)))
+    await one.close()
+    assert places.count("commit: after") < 500
+    store = opened(path)
+    assert numbers(store) == set(range(1000))
+    store.close()
+
+
+async def test_one_that_fails_is_undone_alone(path: Path) -> None:
+    def fails(store: Store) -> None:
+        add(store, 666)
+        raise Refused("no")
+
+    one = writer(path)
+    calls = [one.run(lambda store: add(store, 1)), one.run(fails), one.run(lambda store: add(store, 2))]
+    first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
+    assert (first, last) == (None, None)
+    assert isinstance(refused, Refused)
+    assert await one.run(numbers) == {1, 2}
+    assert await one.run(lambda store: store.jobs()[Origin.QUEUED, "", ""]) == 2
+    await one.close()
+
+
+async def test_its_queue_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MOST_WAITING", 10)
+    one = writer(path)
+    results = await asyncio.gather(*(one.run(numbers) for _ in range(5000)), return_exceptions=True)
+    assert any(isinstance(result, Unavailable) for result in results)
+    assert not any(isinstance(result, Exception) and not isinstance(result, Unavailable) for result in results)
+    await one.close()
+
+
+async def test_a_closed_one_says_so_after_all_that_came_before(path: Path) -> None:
+    one = writer(path)
+    last = asyncio.gather(one.run(lambda store: add(store, 1)), one.close())
+    await last
+    with pytest.raises(Unavailable, match="closed"):
+        await one.run(numbers)
+
+
+async def test_a_full_disk_stops_accepting_and_goes_on_with_what_is_under_way(small_disk: Path) -> None:
+    path = small_disk / "fed.db"
+    one = writer(path, reserve_bytes=2 << 20, ballast_bytes=2 << 20)
+    assert await one.run(lambda store: store.may_accept())
+    await asyncio.gather(*(one.run(lambda store, number=number: add(store, number)) for number in range(100)))
+    fill(small_disk / "others")  # somebody else takes the disk to its last byte
+    assert not await one.run(lambda store: store.may_accept())
+
+    def end(store: Store, number: int) -> None:
+        now = store.job(job(number).token)
+        assert now is not None
+        store.save_job(job(number, Origin.DONE, ended_at=1.0), was=now)
+
+    for number in range(100):
+        await one.run(lambda store, number=number: end(store, number))
+    assert not (small_disk / "fed.db.ballast").exists()
+    (small_disk / "others").unlink()
+    for _ in range(writing.HOLD_EVERY):
+        await one.run(numbers)
+    assert await one.run(lambda store: store.may_accept())
+    await one.close()
+
+
+async def test_what_does_not_fit_at_all_is_told_and_nothing_else_is_lost(small_disk: Path) -> None:
+    path = small_disk / "fed.db"
+    one = writer(path, ballast_bytes=SMALL)
+    await one.run(lambda store: add(store, 1))
+    large = one.run(lambda store: add(store, 2, bytes(BOX_BYTES)))
+    small = one.run(lambda store: add(store, 3))
+    full, fine = await asyncio.gather(large, small, return_exceptions=True)
+    assert isinstance(full, StoreFull)
+    assert fine is None
+    assert await one.run(numbers) == {1, 3}
+    await one.close()
+    store = opened(path)
+    assert numbers(store) == {1, 3}
+    store.close()

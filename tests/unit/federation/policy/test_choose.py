@@ -1,0 +1,110 @@
+"""Where a job goes, and what its user is told of each pool."""
+
+from dataclasses import replace
+
+from federation.model.messages import Room
+from federation.model.spec import Input, JobSpec
+from federation.policy.choose import Ask, Choice, Pool, Rules, choose
+from slurm_plugin.catalogue import Catalogue, Class, Kind, NodeFacts, render, shapes
+
+SPEC = JobSpec(user="ann", account="lab", time_limit_s=3600)
+ROOM = Room(pool="batch", free_jobs=10, free_cpus=8)
+HOME = Pool(site="edge", room=ROOM, local=True)
+CLOUD = Pool(site="cloud", room=ROOM)
+
+
+def ask(spec: JobSpec = SPEC, *, avoid: tuple[str, ...] = (), spent: float = 0.0) -> Ask:
+    return Ask(spec=spec, avoid=avoid, spent=spent, now=1000.0)
+
+
+def chosen(choice: Choice) -> str:
+    return choice.pool.name if choice.pool else ""
+
+
+def why(pool: Pool, spec: JobSpec = SPEC, rules: Rules | None = None, **more: object) -> str:
+    choice = choose(replace(ask(spec), **more), [pool], rules or Rules())  # type: ignore[arg-type]
+    assert choice.pool is None
+    return dict(choice.reasons)[pool.name]
+
+
+def slices(free: int) -> Room:
+    shape, nodes = shapes({"n1": NodeFacts(cpus=8, memory_mib=1000, most={"m20": 4})})
+    one = Class(name="m20", kind=Kind.MEMORY, param=20, weight=2, profiles=("1g.20gb",))
+    text = render(Catalogue(pool="hpc", partitions=(("gpu", "wait"),), classes=(one,), shapes=shape, nodes=nodes))
+    return replace(ROOM, catalogue=text, slices=(("m20", free),), starts_in_s=500.0)
+
+
+def test_home_first_when_it_has_room() -> None:
+    assert chosen(choose(ask(), [CLOUD, HOME], Rules())) == "edge/batch"
+
+
+def test_elsewhere_when_home_would_start_it_much_later() -> None:
+    busy = replace(HOME, room=replace(ROOM, free_cpus=0, starts_in_s=600.0))
+    choice = choose(ask(), [busy, CLOUD], Rules())
+    assert chosen(choice) == "cloud/batch"
+    assert dict(choice.reasons) == {
+        "edge/batch": "fits: start in 600 s, 0 s to move, price 0.00",
+        "cloud/batch": "chosen: start in 0 s, 0 s to move, price 0.00",
+    }
+
+
+def test_the_time_to_move_its_data_counts() -> None:
+    data = replace(SPEC, inputs=(Input(path=b"x", size=10**10, sha256=b""),))
+    near = replace(CLOUD, site="near", bytes_per_s=1e9)
+    assert chosen(choose(ask(data), [CLOUD, near], Rules())) == "near/batch"
+
+
+def test_money_counts_at_the_site_s_rate() -> None:
+    dear = replace(CLOUD, site="dear", room=replace(ROOM, price_per_hour=2.0))
+    slow = replace(CLOUD, site="slow", room=replace(ROOM, free_cpus=0, starts_in_s=1000.0))
+    assert chosen(choose(ask(), [dear, slow], Rules(seconds_per_money=600.0))) == "slow/batch"
+    assert chosen(choose(ask(), [dear, slow], Rules(seconds_per_money=400.0))) == "dear/batch"
+
+
+def test_a_deadline_goes_before_the_price() -> None:
+    urgent = replace(SPEC, deadline_at=1000.0 + 3600 + 100)
+    dear = replace(CLOUD, site="dear", room=replace(ROOM, price_per_hour=20.0))
+    slow = replace(CLOUD, site="slow", room=replace(ROOM, free_cpus=0, starts_in_s=1000.0))
+    assert chosen(choose(ask(urgent), [slow, dear], Rules())) == "dear/batch"
+    assert "after its deadline" in dict(choose(ask(urgent), [slow], Rules()).reasons)["slow/batch"]
+
+
+def test_a_budget_is_never_passed() -> None:
+    dear = replace(CLOUD, room=replace(ROOM, price_per_hour=2.0))
+    rules = Rules(budget_per_day={"lab": 10.0})
+    assert choose(ask(spent=8.0), [dear], rules).cost == 2.0
+    assert why(dear, rules=rules, spent=8.1) == "over budget: 2.00 more than the 1.90 left of today's 10.00"
+    assert chosen(choose(ask(spent=99.0), [CLOUD], rules)) == "cloud/batch"  # it costs nothing
+
+
+def test_each_reason_why_not() -> None:
+    assert why(CLOUD, replace(SPEC, pin="edge")) == "the job is pinned to edge"
+    assert why(CLOUD, rules=Rules(allow={"lab": ("edge",)})) == "account lab may not go there"
+    assert why(CLOUD, rules=Rules(deny={"lab": ("cloud/batch",)})) == "account lab is denied there"
+    assert why(CLOUD, avoid=("cloud/batch",)) == "it refused this job"
+    assert why(replace(CLOUD, linked=False)) == "no link now"
+    assert why(replace(CLOUD, cools_for_s=12.0)) == "left alone for 12 s after failures"
+    assert why(replace(CLOUD, sent=10)) == "full: it takes no more jobs now"
+    assert why(replace(CLOUD, room=replace(ROOM, longest_s=60))) == "its longest time limit is 60 s"
+    assert why(CLOUD, replace(SPEC, gres="vgpu:20gb")) == "it has no slices"
+    broken = replace(CLOUD, room=replace(ROOM, catalogue="?"))
+    assert why(broken, replace(SPEC, gres="vgpu:20gb")) == "its catalogue can't be read"
+
+
+def test_a_pin_may_name_a_site_or_a_pool() -> None:
+    for pin in ("cloud", "cloud/batch"):
+        assert chosen(choose(ask(replace(SPEC, pin=pin)), [HOME, CLOUD], Rules())) == "cloud/batch"
+
+
+def test_what_we_sent_there_counts_before_it_says_so() -> None:
+    assert chosen(choose(ask(), [replace(CLOUD, sent=9)], Rules())) == "cloud/batch"
+    assert chosen(choose(ask(), [replace(CLOUD, sent=10)], Rules())) == ""
+
+
+def test_a_request_for_slices_is_matched_against_each_pool_s_catalogue() -> None:
+    wants = replace(SPEC, gres="vgpu:20gb:2")
+    some, none = replace(CLOUD, room=slices(2)), replace(CLOUD, site="full", room=slices(1))
+    choice = choose(ask(wants), [none, some], Rules())
+    assert chosen(choice) == "cloud/batch"
+    assert dict(choice.reasons)["full/batch"].startswith("fits: start in 500 s")
+    assert "no" in why(replace(CLOUD, room=slices(9)), replace(SPEC, gres="vgpu:80gb"))
