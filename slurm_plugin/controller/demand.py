@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand
 from slurm_plugin.planning import Order
+from slurm_plugin.pool import PoolConfig
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
 _RUNS = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED"})
@@ -19,11 +20,7 @@ _FLAGS = "~#!%$@^-"  # marks behind a state that do not close a node by themselv
 
 def demands(state: State) -> list[Demand]:
     """The pending jobs that more slices would start; for a part of the pool, those that did not find them elsewhere."""
-    terms = _Terms(
-        gres=state.config.gres.name,
-        partitions=frozenset(state.config.partitions),
-        first_come=state.config.planning.order is Order.FIRST_COME,
-    )
+    terms = _Terms.of(state.config)
     made: dict[int, _Made] = {}
     found = []
     for job in state.jobs:
@@ -49,10 +46,23 @@ class _Terms:
     partitions: frozenset[str]
     first_come: bool
 
+    @classmethod
+    def of(cls, config: PoolConfig) -> "_Terms":
+        return cls(
+            gres=config.gres.name,
+            partitions=frozenset(config.partitions),
+            first_come=config.planning.order is Order.FIRST_COME,
+        )
+
 
 _Made = tuple[QueuedJob, _Terms, tuple[Demand, ...]]
 # The demands of the last pass: a job that is read as it was before is the same object, and asks for the same.
 _made: dict[int, _Made] = {}
+
+
+def wants(job: QueuedJob, config: PoolConfig) -> Iterator[Demand]:
+    """What one job asks for, whether it may start or not."""
+    return _demands(job, _Terms.of(config))
 
 
 def _demands(job: QueuedJob, terms: _Terms) -> Iterator[Demand]:

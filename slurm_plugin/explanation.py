@@ -1,0 +1,182 @@
+"""PURE: the answer to "why does my job wait, and what would start it?", as a value and as a few lines of text."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from slurm_plugin.slurm.hostlist import compress
+
+LINES = 12  # of the text, at the most
+LISTED = 6  # jobs, classes, hosts or layouts named in one line
+
+Clock = Callable[[float], str]  # Unix seconds -> how the reader's clock shows them
+
+
+class Why(StrEnum):
+    """The one thing that keeps a job from running."""
+
+    RUNS = "runs"  # nothing does
+    STARTING = "starting"  # what it needs is offered to it: Slurm starts it when it looks at it next
+    SLURM = "slurm"  # Slurm would not start it, whatever is idle
+    PASSED_OVER = "passed_over"  # what it needs was offered to it, and Slurm did not start it
+    BEHIND = "behind"  # what it needs is idle, and jobs before it want that too
+    CHANGE = "change"  # a GPU is being cut for it, or will be
+    BUSY = "busy"  # jobs hold what would serve it
+    NO_NODE = "no_node"  # no node where it may run takes jobs now
+    NOWHERE = "nowhere"  # the pool has nothing that would serve it
+
+
+_FOR_ROOM = (Why.BUSY, Why.CHANGE, Why.NOWHERE)  # the end of other jobs would help
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """A job that has to end."""
+
+    job_id: int
+    node: str
+    gpus: tuple[int, ...]  # NVML indices
+    ends_at: int  # by its time limit, Unix seconds; 0: it has none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instead:
+    """A class of which some would start now."""
+
+    gres_class: str
+    idle: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serves:
+    """A layout that has slices for the job."""
+
+    layout: str
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What becomes of a GPU, for this job or so that it can run."""
+
+    node: str
+    gpu: int  # NVML index
+    creates: tuple[str, ...]  # profiles that would serve the job
+    why: str
+    at: float = 0.0  # Unix seconds; 0: as soon as it can
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    job_id: int
+    uid: int
+    gres_class: str
+    count: int  # slices a node
+    nodes: int
+    tasks: int  # elements of its array that may start now
+    priority: int
+    submitted_at: int  # Unix seconds; 0: not known
+    why: Why
+    reason: str  # Slurm's
+    limit: str = ""  # what Slurm's reason means
+    idle: int = 0  # slices that serve it, where it may run
+    placeable: int = 0  # slices for it that GPUs have room for beside what jobs hold, idle ones counted
+    ahead: int = 0  # waiting jobs that come first and could take the same slices
+    strikes: int = 0  # how often what it needs was offered in vain
+    back_at: float = 0.0  # until then it is passed over
+    blockers: tuple[Blocker, ...] = ()  # end these, and it can start: of all such sets the one that is free first
+    holders: int = 0  # jobs that hold what could serve it
+    free_at: int = 0  # when the last of the blockers ends at the latest; 0: not known
+    change: Change | None = None  # the next one that gives it something
+    instead: tuple[Instead, ...] = ()
+    serves: tuple[Serves, ...] = ()  # layouts of pool.yaml
+    profiles: tuple[str, ...] = ()  # what serves its class, best first
+    closed: tuple[str, ...] = ()  # nodes where it may run that take no jobs now
+
+
+def lines(one: Explanation, clock: Clock, who: str) -> list[str]:
+    """The whole text. Bound: LINES."""
+    if one.why is Why.RUNS:
+        return [f"job {one.job_id} of {who} runs"]
+    asks = f"vgpu:{one.gres_class}:{one.count}" + (f" on each of {one.nodes} nodes" if one.nodes > 1 else "")
+    elements = f", {one.tasks} elements" if one.tasks > 1 else ""
+    since = f", since {clock(one.submitted_at)}" if one.submitted_at else ""
+    said = [
+        f"job {one.job_id} of {who} asks for {asks}{elements}{since}, priority {one.priority}",
+        _verdict(one, clock),
+    ]
+    if one.profiles:
+        said.append(f"slices for it: {one.idle} idle, {one.placeable} would fit beside what jobs hold")
+    return [*said, *_details(one, clock)][:LINES]
+
+
+def _verdict(one: Explanation, clock: Clock) -> str:
+    match one.why:
+        case Why.STARTING:
+            return f"what it needs is offered to it: Slurm starts it when it looks next (its reason now: {one.reason})"
+        case Why.SLURM:
+            return f"Slurm does not let it start: {one.limit}"
+        case Why.PASSED_OVER:
+            times = "once" if one.strikes == 1 else f"{one.strikes} times"
+            return (
+                f"what it needs was offered to it {times} and Slurm did not start it (a limit, CPUs, memory, features):"
+                f" others come first until {clock(one.back_at)}"
+            )
+        case Why.BEHIND:
+            return f"slices for it are idle, and wanted by {_first(one.ahead)} too"
+        case Why.CHANGE:
+            return "a GPU is to be cut for it"
+        case Why.BUSY:
+            return f"what could serve it is held by {_jobs(one.holders)}"
+        case Why.NO_NODE:
+            return f"no node where it may run takes jobs now{_named(': ', _hosts(one.closed))}"
+        case _:
+            return "no slice of the pool as it is cut can serve it where it may run"
+
+
+def _details(one: Explanation, clock: Clock) -> Iterator[str]:
+    if one.blockers and one.why in _FOR_ROOM:
+        ends = ", ".join(_blocker(job, clock) for job in one.blockers[:LISTED]) + _more(one.blockers)
+        at = f", at the latest at {clock(one.free_at)}" if one.free_at else ""
+        yield f"it can start when {'this ends' if len(one.blockers) == 1 else 'these end'}{at}: {ends}"
+    if one.ahead and one.why in _FOR_ROOM:
+        yield f"{_first(one.ahead)} could take the same slices"
+    if one.change:
+        at = f" at {clock(one.change.at)}" if one.change.at else ""
+        made = ", ".join(one.change.creates)
+        yield f"next change{at}: {one.change.node}:{one.change.gpu} gets {made}; {one.change.why}"
+    if one.closed and one.why is not Why.NO_NODE:
+        yield f"these nodes take no jobs now: {_hosts(one.closed)}"
+    if one.instead:
+        offers = ", ".join(f"vgpu:{other.gres_class} ({other.idle} idle)" for other in one.instead[:LISTED])
+        yield f"would start now instead: {offers}"
+    if one.serves:
+        known = "; ".join(f"{{{each.layout}}} on {_hosts(each.hosts)}" for each in one.serves[:LISTED])
+        yield f"layouts with slices for it: {known}{_more(one.serves)}"
+    elif one.profiles and one.why in (Why.BUSY, Why.NOWHERE):
+        yield f"no layout of pool.yaml has slices for it; it needs one of {', '.join(one.profiles[:LISTED])}"
+
+
+def _blocker(job: Blocker, clock: Clock) -> str:
+    where = f"{job.node}:{'+'.join(map(str, job.gpus))}"
+    return f"job {job.job_id} on {where} ({f'until {clock(job.ends_at)}' if job.ends_at else 'no time limit'})"
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
+def _first(count: int) -> str:
+    return "1 job that comes first" if count == 1 else f"{count} jobs that come first"
+
+
+def _hosts(names: Sequence[str]) -> str:
+    return compress(names[: LISTED * 10]) if names else ""
+
+
+def _named(before: str, text: str) -> str:
+    return before + text if text else ""
+
+
+def _more(things: Sequence[object]) -> str:
+    return f" and {len(things) - LISTED} more" if len(things) > LISTED else ""

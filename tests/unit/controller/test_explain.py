@@ -1,0 +1,194 @@
+"""Why a job waits, and what would start it."""
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_plugin.controller.decide import decide
+from slurm_plugin.controller.explain import explain, job_named
+from slurm_plugin.controller.loans import Account, Loan, Loans
+from slurm_plugin.controller.state import Agent, NodeState, State
+from slurm_plugin.explanation import LINES, Change, Explanation, Why, lines
+from slurm_plugin.planning import Follow, Planning
+from slurm_plugin.ports import QueuedJob
+from tests.unit.controller import pools
+from tests.unit.controller.pools import MIXED, SEVEN, gpu, grant, group, node, pending, running, slurm_node
+
+NOW = 1_000.0
+BUSY_SEVEN = tuple(grant(10 + nth, "1g.10gb", f"MIG-a-1g.10gb-{nth}") for nth in range(7))
+
+
+def runs(job: int, gres_class: str, limit_s: int = 0) -> QueuedJob:
+    return replace(running(job, gres_class), limit_s=limit_s)
+
+
+def state(*nodes: NodeState, jobs: tuple[QueuedJob, ...], follow: Follow = Follow.LAYOUT) -> State:
+    config = pools.config(*(one.name for one in nodes))
+    return State(
+        config=replace(config, groups=tuple(one.group for one in nodes), planning=Planning(follow=follow)),
+        serving=pools.serving(),
+        nodes={one.name: one for one in nodes},
+        jobs=jobs,
+        now=NOW,
+    )
+
+
+def said(world: State, job_id: int, planned: tuple[Change, ...] = ()) -> Explanation:
+    job = job_named(world, job_id)
+    assert job is not None
+    return explain(world, decide(world), job, planned)
+
+
+def text(one: Explanation) -> str:
+    told = lines(one, lambda at: f"t{at:.0f}", "alice")
+    assert len(told) <= LINES
+    return "\n".join(told)
+
+
+def seven_busy(*waiting: QueuedJob, limits: dict[int, int], follow: Follow = Follow.QUEUE) -> State:
+    jobs = tuple(runs(10 + nth, "1g.10gb", limits.get(nth, 0)) for nth in range(7))
+    return state(node("n1", gpu("a", SEVEN), grants=BUSY_SEVEN), jobs=(*jobs, *waiting), follow=follow)
+
+
+def test_jobs_that_have_to_end_are_those_that_are_soonest_out_of_the_way() -> None:
+    one = said(seven_busy(pending(5, "3g.40gb"), limits={0: 100, 1: 200, 2: 300, 3: 400, 4: 50, 5: 60, 6: 70}), 5)
+    assert one.why is Why.BUSY
+    assert (one.idle, one.placeable, one.holders) == (0, 0, 7)
+    assert [job.job_id for job in one.blockers] == [14, 15, 16]
+    assert {(job.node, job.gpus) for job in one.blockers} == {("n1", (0,))}
+    assert one.free_at == 170
+    assert "it can start when these end, at the latest at t170: job 14 on n1:0 (until t150), job 15" in text(one)
+
+
+def test_an_end_that_nobody_knows_comes_last() -> None:
+    one = said(seven_busy(pending(5, "3g.40gb"), limits={0: 100, 1: 200, 2: 300, 3: 400, 4: 50, 5: 60}), 5)
+    assert [job.job_id for job in one.blockers] == [10, 11, 12, 13]
+    endless = said(seven_busy(pending(5, "7g.80gb"), limits={}), 5)
+    assert (len(endless.blockers), endless.free_at) == (7, 0)
+    assert "no time limit" in text(endless)
+    assert "at the latest" not in text(endless)
+
+
+def test_where_layouts_stay_only_slices_that_are_there_can_come_free() -> None:
+    fixed = said(seven_busy(pending(5, "3g.40gb"), limits={}, follow=Follow.LAYOUT), 5)
+    assert (fixed.why, fixed.blockers, fixed.serves) == (Why.NOWHERE, (), ())
+    assert "no layout of pool.yaml has slices for it; it needs one of 3g.40gb" in text(fixed)
+    same = said(seven_busy(pending(5, "1g.10gb"), limits={3: 10, 4: 5}, follow=Follow.LAYOUT), 5)
+    assert (same.why, [job.job_id for job in same.blockers], same.free_at) == (Why.BUSY, [14], 105)
+
+
+def test_several_slices_are_made_of_ways_that_do_not_overlap() -> None:
+    limits = dict.fromkeys(range(7), 100) | {0: 10}
+    one = said(seven_busy(pending(5, "1g.10gb", 2), limits=limits), 5)
+    assert [job.job_id for job in one.blockers] == [10, 11]
+
+
+def test_a_job_of_two_nodes_needs_room_on_both() -> None:
+    full = seven_busy(pending(5, "1g.10gb", nodes=2), limits=dict.fromkeys(range(7), 9))
+    assert said(full, 5).blockers == ()
+    both = replace(full, nodes={**full.nodes, "n2": node("n2", gpu("b", SEVEN))})
+    one = said(both, 5)
+    assert [job.job_id for job in one.blockers] == [10]
+    assert "asks for vgpu:1g.10gb:1 on each of 2 nodes" in text(one)
+
+
+def test_what_it_needs_is_offered_already() -> None:
+    one = said(state(node("n1", gpu("a", MIXED)), jobs=(pending(5, "3g.40gb"),)), 5)
+    assert (one.why, one.idle) == (Why.STARTING, 1)
+
+
+def test_a_job_behind_others_knows_how_many_come_first() -> None:
+    jobs = (pending(5, "3g.40gb"), pending(6, "m40", priority=9), pending(7, "1g.10gb", priority=9))
+    one = said(state(node("n1", gpu("a", MIXED)), jobs=jobs), 5)
+    assert (one.why, one.idle, one.ahead) == (Why.BEHIND, 1, 1)
+    assert "slices for it are idle, and wanted by 1 job that comes first too" in text(one)
+    assert [other.gres_class for other in one.instead] == ["1g.10gb"]
+    assert one.instead[0].idle == 3  # of four, since job 7 takes one
+    assert "would start now instead: vgpu:1g.10gb (3 idle)" in text(one)
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("QOSMaxJobsPerUserLimit", "a limit of its QOS is reached (QOSMaxJobsPerUserLimit)"),
+        ("AssocGrpGRES", "a limit of its account or user is reached (AssocGrpGRES)"),
+        ("Dependency", "it depends on another job (Dependency)"),
+        ("JobHeldUser", "it is held, and `scontrol release` lets it go (JobHeldUser)"),
+        ("BeginTime", "its begin time has not come (BeginTime)"),
+        ("SomethingNew", "SomethingNew"),
+    ],
+)
+def test_which_limit_of_slurm_says_no(reason: str, words: str) -> None:
+    job = replace(pending(5, "3g.40gb"), reason=reason, eligible=False)
+    one = said(state(node("n1", gpu("a", MIXED)), jobs=(job,)), 5)
+    assert (one.why, one.limit) == (Why.SLURM, words)
+    assert f"Slurm does not let it start: {words}" in text(one)
+    assert "can start when" not in text(one)
+
+
+def test_a_job_that_slurm_did_not_start_is_passed_over_for_a_while() -> None:
+    world = state(node("n1", gpu("a", MIXED)), jobs=(pending(5, "3g.40gb"),))
+    (claimed,) = decide(world).loans.jobs.values()
+    loan = Loan(uid=1000, array_id=5, asks=claimed.asks, started=0, strikes=2, back_at=NOW + 60)
+    users = {1000: Account(strikes=1, back_at=NOW + 30)}
+    one = said(replace(world, loans=Loans(jobs={5: loan}, users=users, at=NOW)), 5)
+    assert (one.why, one.strikes, one.back_at) == (Why.PASSED_OVER, 2, NOW + 60)
+    assert "offered to it 2 times and Slurm did not start it" in text(one)
+    assert "until t1060" in text(one)
+
+
+def test_a_gpu_that_is_being_cut_for_it_is_the_next_change() -> None:
+    cut = group("n1", layout={"3g.40gb": 2})
+    one = said(state(node("n1", gpu("a", SEVEN), of=cut), jobs=(pending(5, "3g.40gb"),)), 5)
+    assert one.why is Why.CHANGE
+    assert one.change is not None
+    assert (one.change.node, one.change.gpu, one.change.creates) == ("n1", 0, ("3g.40gb", "3g.40gb"))
+    assert "next change: n1:0 gets 3g.40gb, 3g.40gb" in text(one)
+    assert "layouts with slices for it: {2x3g.40gb} on n1" in text(one)
+
+
+def test_a_change_that_is_planned_is_told_with_its_time() -> None:
+    soon = Change(node="n1", gpu=0, creates=("7g.80gb",), why="job 3 ends", at=2_000.0)
+    other = replace(soon, creates=("3g.40gb",))
+    one = said(seven_busy(pending(5, "3g.40gb"), limits={}), 5, planned=(soon, other))
+    assert (one.why, one.change) == (Why.CHANGE, other)
+    assert "next change at t2000: n1:0 gets 3g.40gb; job 3 ends" in text(one)
+
+
+def test_nodes_that_take_no_jobs_now_are_named() -> None:
+    down = node("n1", gpu("a", MIXED), slurm=slurm_node("n1", state="IDLE+DRAIN"))
+    one = said(state(down, jobs=(pending(5, "3g.40gb"),)), 5)
+    assert (one.why, one.closed, one.idle) == (Why.NO_NODE, ("n1",), 0)
+    assert "no node where it may run takes jobs now: n1" in text(one)
+    away = replace(node("n2", gpu("b", MIXED)), agent=Agent.AWAY)
+    assert said(state(down, away, jobs=(pending(5, "3g.40gb"),)), 5).closed == ("n1", "n2")
+
+
+def test_only_nodes_where_it_may_run_count() -> None:
+    job = replace(pending(5, "3g.40gb"), excluded_nodes=("n1",))
+    one = said(state(node("n1", gpu("a", MIXED)), node("n2", gpu("b", SEVEN)), jobs=(job,)), 5)
+    assert (one.why, one.idle, one.closed) == (Why.NOWHERE, 0, ())
+
+
+def test_a_class_that_the_pool_does_not_have_is_nowhere() -> None:
+    one = said(state(node("n1", gpu("a", MIXED)), jobs=(pending(5, "9g.1gb"),)), 5)
+    assert (one.why, one.profiles) == (Why.NOWHERE, ())
+    assert text(one).splitlines()[1] == "no slice of the pool as it is cut can serve it where it may run"
+
+
+def test_foreign_instances_never_make_room() -> None:
+    whole = gpu("a", SEVEN)
+    foreign = replace(whole, instances=tuple(replace(one, foreign=True) for one in whole.instances))
+    one = said(state(node("n1", foreign), jobs=(pending(5, "3g.40gb"),), follow=Follow.QUEUE), 5)
+    assert (one.why, one.placeable, one.blockers) == (Why.NOWHERE, 0, ())
+
+
+def test_a_job_that_runs_needs_no_explanation_and_an_arrays_waiting_part_does() -> None:
+    world = state(node("n1", gpu("a", MIXED)), jobs=(runs(9, "1g.10gb"),))
+    assert text(said(world, 9)) == "job 9 of alice runs"
+    element = replace(runs(7, "1g.10gb"), array_id=5)
+    rest = replace(pending(5, "3g.40gb", tasks=4), array_id=5)
+    both = state(node("n1", gpu("a", MIXED)), jobs=(element, rest))
+    assert said(both, 5).tasks == 4
+    assert "4 elements" in text(said(both, 5))
+    assert job_named(both, 99) is None
