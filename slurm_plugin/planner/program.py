@@ -16,8 +16,8 @@ WHOLE_GPUS_MAX = 64  # a pool of so many that can change is solved as integers a
 
 def solve(market: Market, time_s: float) -> Answer | None:
     """The best answer, or None when the time was over before there was any."""
-    matrix, limits = _build(market)
-    goals = _goals(market, matrix)
+    matrix, limits = build(market)
+    goals = goals_of(market)
     solver = Highs(matrix, limits, time_s)
     best = solver.run(goals)
     if best is None:
@@ -38,7 +38,7 @@ def solve(market: Market, time_s: float) -> Answer | None:
     return _answer(market, whole.columns, "exact" if exact else "rounded", 0.0 if exact else gap)
 
 
-def _build(market: Market) -> tuple[Matrix, list[float]]:
+def build(market: Market) -> tuple[Matrix, list[float]]:
     """Rows: each kind's GPUs, then each pool's profiles, then each want, then the most that may change."""
     matrix = Matrix()
     limits: list[float] = [kind.count for kind in market.kinds]
@@ -60,11 +60,12 @@ def _build(market: Market) -> tuple[Matrix, list[float]]:
     return matrix, limits
 
 
-def _goals(market: Market, matrix: Matrix) -> list[list[float]]:
+def goals_of(market: Market) -> list[list[float]]:
+    """By tier, what each column is worth."""
     tiers = sorted({want.tier for want in market.wants})
     level = {tier: min(nth, TIERS_MAX - 1) for nth, tier in enumerate(tiers)}
-    changes = len(matrix.cost) - len(market.uses)
-    goals = [[0.0] * len(matrix.cost) for _ in range(max(level.values(), default=0) + 1)]
+    changes = sum(len(kind.changes) for kind in market.kinds)
+    goals = [[0.0] * (changes + len(market.uses)) for _ in range(max(level.values(), default=0) + 1)]
     for nth, (want, *_) in enumerate(market.uses):
         goals[level[market.wants[want].tier]][changes + nth] = float(market.wants[want].value)
     return goals

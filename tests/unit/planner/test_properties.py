@@ -81,13 +81,13 @@ def kept(found: Plan) -> Counter[str]:
 
 
 def worth(found: Plan) -> tuple[int, ...]:
-    """Value served, tier after tier."""
-    tiers = (-2, -1, 0, 1, 2, 3)
-    return tuple(sum(one.want.value * one.count for one in found.served if one.want.tier == tier) for tier in tiers)
+    """Value served, guarantees first, then tier after tier."""
+    served = [(max(-1, one.want.tier), one.want.value * one.count) for one in found.served]
+    return tuple(sum(value for tier, value in served if tier == at) for at in (-1, 0, 1, 2, 3))
 
 
 @given(problems())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_every_layout_is_possible_and_nothing_fixed_moves(asked: Problem) -> None:
     found = plan(asked)
     states = after(found, asked)
@@ -105,7 +105,7 @@ def test_every_layout_is_possible_and_nothing_fixed_moves(asked: Problem) -> Non
 
 
 @given(problems())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_what_is_served_is_there_afterwards(asked: Problem) -> None:
     found = plan(asked)
     supply: Counter[tuple[str, str, str]] = Counter()
@@ -122,7 +122,7 @@ def test_what_is_served_is_there_afterwards(asked: Problem) -> None:
 
 
 @given(problems(), st.integers(0, 2**32))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_the_order_of_the_question_does_not_matter(asked: Problem, seed: int) -> None:
     rng = random.Random(seed)
     states = list(asked.states.items())
@@ -134,7 +134,7 @@ def test_the_order_of_the_question_does_not_matter(asked: Problem, seed: int) ->
 
 
 @given(problems())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_no_guarantee_has_less_and_nothing_changes_without_a_gain(asked: Problem) -> None:
     asked = replace(asked, limits=replace(asked.limits, restore=False))
     found, now = plan(asked), plan(replace(asked, limits=replace(asked.limits, changing=0)))
@@ -144,7 +144,7 @@ def test_no_guarantee_has_less_and_nothing_changes_without_a_gain(asked: Problem
 
 
 @given(problems())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_once_carried_out_it_has_nothing_more_to_do(asked: Problem) -> None:
     asked = replace(asked, limits=replace(asked.limits, changing=None, restore=False))
     found = plan(asked)
@@ -153,7 +153,7 @@ def test_once_carried_out_it_has_nothing_more_to_do(asked: Problem) -> None:
 
 
 @given(problems())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_going_back_to_the_default_ends(asked: Problem) -> None:
     asked = replace(asked, lines=(), guarantees=(), limits=Limits(restore=True))
     found = plan(asked)
@@ -165,10 +165,10 @@ def test_going_back_to_the_default_ends(asked: Problem) -> None:
 
 
 @given(problems())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_what_waits_behind_changes_nothing_for_what_waits_in_front(asked: Problem) -> None:
     front = replace(asked, lines=tuple(line for line in asked.lines if line.tier < 2))
 
     both, alone = plan(asked), plan(front)
     if {both.solver, alone.solver} <= {"none", "fast", "exact"}:
-        assert worth(both)[:4] == worth(alone)[:4]
+        assert worth(both)[:3] == worth(alone)[:3]
