@@ -96,9 +96,8 @@ def _sends_back(state: State) -> bool:
 def _tell_lost(state: State, lost: Iterable[LostProlog], nodes: Mapping[str, _Node]) -> None:
     todo = "it is sent back" if _sends_back(state) else "scontrol requeue it"
     for one in lost:
-        for name in one.nodes:
-            what = "has ended here unseen" if one.ended else "will never start, its prolog was lost here"
-            nodes[name].problems.append(f"job {one.job_id} {what}: {todo}")
+        for name in () if one.ended else one.nodes:  # of those, only who asks slurmctld when it was started is sure
+            nodes[name].problems.append(f"job {one.job_id} will never start, its prolog was lost here: {todo}")
 
 
 def _loans(state: State, wanted: Iterable[Demand], offering: Offering) -> Loans:

@@ -6,7 +6,8 @@ back into the queue, held. It tells slurmd that the job is gone, so the next try
 and nobody but an admin would end its drain.
 
 A node is resumed when its agent is there and has no grant but of runs that Slurm knows, so that no job that was
-forgotten still runs there. Then the pool's held jobs are released. Any other reason is somebody's, and left alone.
+forgotten still runs there. Then the pool's held jobs are released. So is one that was put back before slurmctld started
+the last time: that one may have forgotten the drain. Any other reason is somebody's, and left alone.
 
 Crash: the next controller finds what is still to be done as this one did.
 """
@@ -64,7 +65,7 @@ class Drains:
         now = desk.clock()
         self._due = {name: self._due.get(name, now + PATIENCE_S) for name in names}
         self._times &= Counter({job.job_id: TIMES for job in desk.books.jobs})
-        if names and desk.config.duplicate_jobid is DuplicateJobid.RESUME:
+        if desk.config.duplicate_jobid is DuplicateJobid.RESUME and (names or any(map(refused, desk.books.jobs))):
             self._some.set()
 
     async def run(self) -> None:
@@ -74,11 +75,15 @@ class Drains:
             self._some.clear()
             for name in [name for name, due in self._due.items() if due <= self._desk.clock()]:
                 try:
-                    await self._mend(name)
+                    await self._resume(name)
                 except SlurmError as error:
                     log.warning("drain.not_ended", extra={"node": name, "error": str(error)})
+            try:
+                await self._release_forgotten()
+            except SlurmError as error:
+                log.warning("drain.not_released", extra={"error": str(error)})
 
-    async def _mend(self, name: str) -> None:
+    async def _resume(self, name: str) -> None:
         self._due[name] = self._desk.clock() + AGAIN_S
         state = self._desk.views([name]).nodes[name]
         (node,) = await self._slurm.nodes([name])
@@ -87,8 +92,20 @@ class Drains:
         log.warning("drain.resume", extra={"node": name, "reason": node.reason})
         await self._slurm.resume(name)
         self._desk.look_at([name])
-        for job in self._desk.books.jobs:
-            if refused(job) and self._times[job.job_id] < TIMES:
-                self._times[job.job_id] += 1
-                log.warning("drain.release", extra={"job": job.job_id})
-                await self._slurm.release(RunKey(job_id=job.job_id, started_at=0, uid=job.uid))
+        for job in self._refused():
+            await self._release(job)
+
+    async def _release_forgotten(self) -> None:
+        jobs = self._refused()
+        started_at = await self._slurm.started_at() if jobs else 0
+        for job in jobs:
+            if job.submitted_at < started_at:
+                await self._release(job)
+
+    def _refused(self) -> list[QueuedJob]:
+        return [job for job in self._desk.books.jobs if refused(job) and self._times[job.job_id] < TIMES]
+
+    async def _release(self, job: QueuedJob) -> None:
+        self._times[job.job_id] += 1
+        log.warning("drain.release", extra={"job": job.job_id})
+        await self._slurm.release(RunKey(job_id=job.job_id, started_at=0, uid=job.uid))

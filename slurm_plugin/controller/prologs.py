@@ -19,6 +19,7 @@ IN_PROLOG = "Prolog"  # Slurm's reason, until the prolog has ended on every node
 RESTARTED_S = 20.0
 LONGEST_S = 300.0  # for the site's own part of a prolog, before ours or after it
 ENDED_S = 30.0  # a job past its prolog that no agent knows; one that comes late is bound by its first task or sent back
+ENDED_IN_PROLOG_S = 60.0  # one that slurmctld remembers in its prolog: that may be the site's own still
 
 
 def lost_prologs(state: State) -> tuple[LostProlog, ...]:
@@ -44,11 +45,13 @@ def _lost(state: State, job: QueuedJob) -> LostProlog | None:
     there = [node for node in nodes if node is not None and _tells(node, job)]
     if len(there) < len(nodes):
         return None
-    if job.reason == IN_PROLOG:
-        lost = tuple(node.name for node in there if _is_lost(node, job, state.now))
-        return _told(job, lost) if lost else None
+    in_prolog = job.reason == IN_PROLOG
+    lost = tuple(node.name for node in there if _is_lost(node, job, state.now)) if in_prolog else ()
+    if lost:
+        return _told(job, lost)
     known = any((job.job_id, job.started_at) in node.view.bound for node in there)
-    return None if known or state.now - job.started_at < ENDED_S else replace(_told(job, job.on_nodes), ended=True)
+    ended = state.now - job.started_at >= (ENDED_IN_PROLOG_S if in_prolog else ENDED_S)
+    return replace(_told(job, job.on_nodes), ended=True) if ended and not known else None
 
 
 def _told(job: QueuedJob, nodes: tuple[str, ...]) -> LostProlog:

@@ -216,11 +216,13 @@ def _range_size(part: str) -> int:
 def target(rows: Iterable[Sequence[str]], run: RunKey) -> str | None:
     """Rows of TARGET_FIELDS: how to name exactly this run's job to scancel and scontrol, or None when it is over.
 
+    A run that started at 0 is a job that waits.
+
     The last element of an array to start has the array's own number as its id: named plainly, the whole array goes.
     A component of a heterogeneous job can only go as a whole, by its leader.
     """
     for own, uid, start, state, array, task, het in rows:
-        if state in _ALIVE and _run_key(own, uid, start, state) == run:
+        if state in (_ALIVE if run.started_at else _WAITING) and _run_key(own, uid, start, state) == run:
             if het.isdecimal() and int(het):
                 return het
             return f"{array}_{task}" if task.isdecimal() else own

@@ -17,6 +17,7 @@ from tests.unit.controller import pools
 
 TWICE = "Duplicate jobid [root@1796034490]"
 HELD = "launch failed requeued held"
+PUT_BACK = 9_500
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,12 @@ async def one_node(socket: Path, folder: Path, clock: Clock) -> AsyncIterator[tu
 
 def drain(site: Site, reason: str = TWICE, *, held: str = HELD) -> None:
     site.slurm.node_list["n1"] = replace(site.slurm.node_list["n1"], state="MIXED+DRAIN", reason=reason)
-    site.slurm.jobs[7] = replace(pools.pending(7, "1g.10gb"), reason=held, priority=0, eligible=False)
+    refuse(site, held=held)
+
+
+def refuse(site: Site, *, held: str = HELD) -> None:
+    job = pools.pending(7, "1g.10gb")
+    site.slurm.jobs[7] = replace(job, reason=held, priority=0, eligible=False, submitted_at=PUT_BACK)
 
 
 async def some_passes(site: Site) -> None:
@@ -96,6 +102,7 @@ async def test_a_node_where_a_forgotten_job_may_still_run_stays_drained_until_th
 ) -> None:
     clock = Clock()
     async with one_node(socket, tmp_path, clock) as (site, n1):
+        await until(lambda: n1.offers)
         await n1.bind(5, "1g.10gb", started_at=9_000)
         drain(site)
         await patience(site, clock)
@@ -115,6 +122,18 @@ async def test_a_job_that_is_refused_again_and_again_is_left_for_a_person(socket
             await until(lambda times=times: len(site.slurm.resumed) == times)  # type: ignore[misc]
             await some_passes(site)
         assert site.slurm.released == [7] * drains.TIMES
+
+
+@pytest.mark.parametrize("since", [True, False], ids=["started-since", "not-since"])
+async def test_a_job_whose_drain_slurmctld_may_have_forgotten_is_released(
+    socket: Path, tmp_path: Path, since: bool
+) -> None:
+    clock = Clock()
+    async with one_node(socket, tmp_path, clock) as (site, _):
+        site.slurm.booted_at = PUT_BACK + (5 if since else -5)
+        refuse(site)
+        await some_passes(site)
+        assert (site.slurm.resumed, site.slurm.released) == ([], [7] if since else [])
 
 
 async def test_by_policy_it_is_only_reported(socket: Path, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from slurm_plugin.controller.decide import decide
-from slurm_plugin.controller.prologs import ENDED_S, lost_prologs
-from slurm_plugin.controller.state import NodeState, State
+from slurm_plugin.controller.prologs import ENDED_IN_PROLOG_S, ENDED_S, IN_PROLOG, lost_prologs
+from slurm_plugin.controller.state import LostProlog, NodeState, State
 from tests.unit.controller.pools import SEVEN, config, gpu, grant, node, running, serving
 
 STARTED = 1000
@@ -36,7 +36,16 @@ def test_a_grant_of_its_run_on_one_node_is_enough_to_leave_it(started_at: int, e
     assert bool(lost_prologs(state(one("n1", started_at=started_at), one("n2")))) is ended
 
 
-def test_it_is_told_and_to_be_sent_back() -> None:
+def test_one_that_is_remembered_in_its_prolog_has_longer() -> None:
+    def found(now: float) -> tuple[LostProlog, ...]:
+        there = state(one("n1"), now=now)
+        return lost_prologs(replace(there, jobs=tuple(replace(job, reason=IN_PROLOG) for job in there.jobs)))
+
+    assert found(STARTED + ENDED_IN_PROLOG_S - 1) == ()
+    assert [lost.ended for lost in found(STARTED + ENDED_IN_PROLOG_S)] == [True]
+
+
+def test_it_is_to_be_sent_back_and_not_told_before_slurmctld_was_asked() -> None:
     decision = decide(state(one("n1")))
     assert [lost.job_id for lost in decision.lost] == [7]
-    assert decision.problems["n1"] == ("job 7 has ended here unseen: it is sent back",)
+    assert not decision.problems

@@ -269,3 +269,11 @@ def test_a_limited_arrays_siblings_are_counted_anew_each_time() -> None:
     assert [job.tasks for job in reading.jobs([array])] == [2]
     assert [job.tasks for job in reading.jobs([array, element])] == [1, 1]
     assert [job.tasks for job in reading.jobs([array])] == [2]
+
+
+@pytest.mark.parametrize(
+    ("state", "name"), [("PENDING", "7"), ("REQUEUE_HOLD", "7"), ("RUNNING", None), ("FAILED", None)]
+)
+def test_a_job_that_waits_is_named_by_a_run_that_has_not_started(state: str, name: str | None) -> None:
+    row = ["7", "1000", "N/A" if state != "RUNNING" else "1790000000", state, "7", "N/A", "N/A"]
+    assert queue.target([row], RunKey(job_id=7, started_at=0, uid=1000)) == name
