@@ -1,0 +1,163 @@
+"""What a daemon shows of itself and what it believes of others, read from files, and read again when they change."""
+
+import datetime
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from federation.errors import ConfigError, FedError, Untrusted
+from federation.pki import files
+from federation.pki.certificates import fingerprint, pem
+from federation.pki.judge import Trust, judge
+from federation.pki.names import site_of
+
+log = logging.getLogger(__name__)
+
+POLL_S = 5.0  # how often a daemon looks whether its files have changed
+WARN_PART = 3  # warn when less than one part in so many of a certificate's life is left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """One site on the list. `ca`: a file; then a certificate of any other CA is not believed for it."""
+
+    site: str
+    ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    certificate: Path
+    key: Path  # may be the same file
+    authorities: tuple[Path, ...]
+    crls: tuple[Path, ...] = ()
+    peers: tuple[Peer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    site: str
+    key: ec.EllipticCurvePrivateKey
+    leaf: x509.Certificate
+    trust: Trust
+
+    @property
+    def key_pem(self) -> bytes:
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    @property
+    def leaf_pem(self) -> bytes:
+        return pem(self.leaf)
+
+    @property
+    def authorities_pem(self) -> bytes:
+        return b"".join(pem(one) for one in self.trust.authorities)
+
+    def check(self, now: datetime.datetime) -> None:
+        """Would the other sites believe us? Raises ConfigError."""
+        alone = Trust(authorities=self.trust.authorities, revoked=self.trust.revoked, allowed={self.site: b""})
+        try:
+            judge(self.leaf, alone, now)
+        except Untrusted as error:
+            raise ConfigError(f"our own certificate: {error}", hint=error.hint) from None
+
+    def ending(self, now: datetime.datetime) -> bool:
+        """Should it have been renewed by now?"""
+        life = self.leaf.not_valid_after_utc - self.leaf.not_valid_before_utc
+        return self.leaf.not_valid_after_utc - now < life / WARN_PART
+
+
+def load(paths: Files) -> Credentials:
+    """Raises ConfigError for files that others could have written, and for what does not fit together."""
+    leaf = files.certificates_in(paths.certificate)[0]
+    key = files.key_in(paths.key)
+    if key.public_key() != leaf.public_key():
+        raise ConfigError(f"{paths.key} is not the key of {paths.certificate}")
+    authorities = [one for path in paths.authorities for one in files.certificates_in(path)]
+    pins = {peer.site: _pin(peer, authorities) for peer in paths.peers}
+    trust = Trust(authorities=tuple(authorities), revoked=_revoked(paths.crls, authorities), allowed=pins)
+    try:
+        return Credentials(site=site_of(leaf), key=key, leaf=leaf, trust=trust)
+    except Untrusted as error:
+        raise ConfigError(f"{paths.certificate}: {error}", hint=error.hint) from None
+
+
+def _pin(peer: Peer, authorities: list[x509.Certificate]) -> bytes:
+    if peer.ca is None:
+        return b""
+    own = files.certificates_in(peer.ca)
+    if len(own) != 1 or own[0] not in authorities:
+        raise ConfigError(f"{peer.ca} of peer {peer.site} must hold one CA that tls.ca has too")
+    return fingerprint(own[0])
+
+
+def _revoked(paths: tuple[Path, ...], authorities: list[x509.Certificate]) -> frozenset[tuple[bytes, int]]:
+    found: set[tuple[bytes, int]] = set()
+    for path in paths:
+        for crl in files.crls_in(path):
+            issuer = next((one for one in authorities if _signed(crl, one)), None)
+            if issuer is None:
+                raise ConfigError(f"{path} has a revocation list of a CA that is not believed here", hint="see tls.ca")
+            found |= {(fingerprint(issuer), one.serial_number) for one in crl}
+    return frozenset(found)
+
+
+def _signed(crl: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+    public = authority.public_key()
+    kinds = (ec.EllipticCurvePublicKey, rsa.RSAPublicKey, ed25519.Ed25519PublicKey)
+    return crl.issuer == authority.subject and isinstance(public, kinds) and crl.is_signature_valid(public)
+
+
+class Keeper:
+    """The credentials in force: the last good ones, whatever becomes of the files.
+
+    `current` may be read from any thread. What listens is called after each change.
+    """
+
+    def __init__(self, read: Callable[[], Credentials]) -> None:
+        """`read` looks at the files, the list of peers included. Raises what it raises the first time."""
+        self._read = read
+        self._listeners: list[Callable[[], None]] = []
+        self.current = read()
+        self.fault = ""  # why the files as they are now are not in force
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        self._listeners.append(changed)
+
+    def reload(self) -> bool:
+        """Look again. Has anything changed?"""
+        try:
+            fresh = self._read()
+        except FedError as error:
+            if str(error) != self.fault:
+                log.error("credentials.not_reloaded", extra={"why": str(error)})  # noqa: TRY400 - a person's mistake
+            self.fault = str(error)
+            return False
+        self.fault = ""
+        if _same(fresh, self.current):
+            return False
+        if fresh.site != self.current.site:
+            self.fault = f"the certificate is now {fresh.site}'s, and this is {self.current.site}"
+            log.error("credentials.not_reloaded", extra={"why": self.fault})
+            return False
+        self.current = fresh
+        log.info("credentials.reloaded", extra={"serial": f"{fresh.leaf.serial_number:x}"})
+        for changed in self._listeners:
+            changed()
+        return True
+
+
+def _same(one: Credentials, other: Credentials) -> bool:
+    return _facts(one) == _facts(other)
+
+
+def _facts(one: Credentials) -> tuple[object, ...]:
+    allowed: Mapping[str, bytes] = one.trust.allowed
+    return one.leaf, one.trust.authorities, one.trust.revoked, dict(allowed)

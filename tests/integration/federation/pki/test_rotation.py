@@ -1,0 +1,79 @@
+"""Certificates are renewed on both ends while a stream is open, and nobody restarts anything."""
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from federation.errors import ConfigError
+from federation.pki.authority import SITE_FILE
+from federation.pki.credentials import Keeper
+from federation.pki.dial import dial
+from tests.integration.federation.pki.world import SPEAK, STREAM, dialled, echo, exchange, now, served, world
+
+
+@pytest.mark.parametrize("method", [STREAM, SPEAK])
+async def test_both_ends_renew_under_a_live_stream(tmp_path: Path, method: str) -> None:
+    sites = world(tmp_path, "edge", "hpc")
+    edge = sites.keeper("edge")
+    async with served(sites, "hpc") as hpc, dialled(sites, "edge", "hpc", hpc.address) as line:
+        call: Any = line.channel.stream_stream(method)()
+        await exchange(call, b"before")
+        old = hpc.keeper.current.leaf
+        sites.renew("hpc")
+        sites.renew("edge")
+        assert hpc.keeper.reload()
+        assert edge.reload()
+        assert not edge.reload()  # nothing has changed since
+        assert (await exchange(call, b"after")).endswith(b"after")
+        assert line.dated(edge.current)
+        line.check(edge.current, now())  # still believed
+
+        fresh = await dial(hpc.address, "hpc", edge.current, now())
+        async with fresh.channel:
+            assert fresh.far != old
+            assert fresh.far == hpc.keeper.current.leaf
+            assert not fresh.dated(edge.current)
+            assert await echo(fresh) == b"edge hello"
+            assert (await exchange(call, b"still")).endswith(b"still")
+
+
+async def test_a_channel_does_not_connect_to_a_certificate_that_it_has_not_judged(tmp_path: Path) -> None:
+    sites = world(tmp_path, "edge", "hpc")
+    async with served(sites, "hpc") as hpc, dialled(sites, "edge", "hpc", hpc.address) as line:
+        sites.renew("hpc")
+        assert hpc.keeper.reload()
+        with pytest.raises(grpc.aio.AioRpcError) as told:  # its first call: it was not connected yet
+            await echo(line)
+        assert told.value.code() is grpc.StatusCode.UNAVAILABLE
+        async with dialled(sites, "edge", "hpc", hpc.address) as again:
+            assert await echo(again) == b"edge hello"
+
+
+async def test_what_can_not_be_loaded_leaves_the_last_good_in_force(tmp_path: Path) -> None:
+    sites = world(tmp_path, "edge", "hpc")
+    path = tmp_path / "hpc" / SITE_FILE
+    async with served(sites, "hpc") as hpc, dialled(sites, "edge", "hpc", hpc.address) as line:
+        good = path.read_bytes()
+        for bad, why in (
+            (b"", "holds no certificate"),
+            (good[:200], "holds no certificate"),
+            (sites.credentials("edge").leaf_pem + good[: good.index(b"-----BEGIN CERT")], "is not the key of"),
+            ((tmp_path / "edge" / SITE_FILE).read_bytes(), "the certificate is now edge's, and this is hpc"),
+        ):
+            path.write_bytes(bad)
+            assert not hpc.keeper.reload()
+            assert why in hpc.keeper.fault
+            assert await echo(line) == b"edge hello"
+        path.write_bytes(good)
+        assert not hpc.keeper.reload()
+        assert hpc.keeper.fault == ""
+
+
+def test_a_daemon_does_not_start_on_files_that_can_not_be_loaded(tmp_path: Path) -> None:
+    sites = world(tmp_path, "edge")
+    (tmp_path / "edge" / SITE_FILE).chmod(0o640)
+    with pytest.raises(ConfigError, match="holds a key, and others can read it"):
+        Keeper(lambda: sites.credentials("edge"))
