@@ -1,0 +1,154 @@
+"""The client while its node's agent is away, slow or dying: a job without slices runs, one with slices does not."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from tests.integration.hooks.hook import NOBODY, PATIENCE_S, Hook
+
+
+def test_an_agent_that_dies_before_it_answers_is_asked_again(hook: Hook) -> None:
+    hook.listen(b"", b"out a\n", b"out b\nexit 0\n")
+    assert hook.run("vgpu-taskprolog").returncode == 0
+    assert hook.asked == ["task\n"] * 3
+
+
+def test_an_agent_that_is_being_restarted_is_waited_for(hook: Hook) -> None:
+    """Started first, so that it finds no socket."""
+    argv = [str(hook.folder / "vgpu-prolog")]
+    with subprocess.Popen(argv, env={"SLURM_JOB_ID": "1"}, stderr=subprocess.PIPE) as client:
+        hook.listen(b"exit 0\n")
+        assert client.wait(PATIENCE_S) == 0
+    assert hook.asked == ["prolog job=1\n"]
+
+
+def test_an_epilog_ends_in_time_whatever_the_agent_does(hook: Hook) -> None:
+    """Two answers break off late, the third never comes: all of that is one call, of at most 5 s."""
+    over = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with listener, contextlib.ExitStack() as callers:
+            for patience_s in (2, 2, PATIENCE_S):
+                caller, _ = listener.accept()
+                callers.enter_context(caller)
+                over.wait(patience_s)
+                caller.shutdown(socket.SHUT_RDWR)
+
+    listener = hook.bind(hook.roots)
+    agent = threading.Thread(target=serve, args=(listener,))
+    agent.start()
+    began = time.monotonic()
+    done = hook.run("vgpu-epilog", SLURM_JOB_ID="1")
+    took_s = time.monotonic() - began
+    over.set()
+    agent.join()
+    assert (done.returncode, done.stderr) == (0, "vgpu: this node's agent gave no whole answer in time\n")
+    assert 4 < took_s < 7
+
+
+def test_an_agent_that_takes_no_calls_keeps_nobody(hook: Hook) -> None:
+    """connect() of a unix socket waits while the queue is full."""
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as queue:
+        listener.bind(str(hook.roots))
+        listener.listen(0)
+        for _ in range(2):
+            one = queue.enter_context(socket.socket(socket.AF_UNIX))
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                one.connect(str(hook.roots))
+        began = time.monotonic()
+        assert hook.run("vgpu-epilog", SLURM_JOB_ID="1").returncode == 0
+        assert time.monotonic() - began < 4
+
+
+def test_an_epilog_does_not_wait_long_for_an_agent_that_is_away(hook: Hook) -> None:
+    done = hook.run("vgpu-epilog", SLURM_JOB_ID="1")
+    assert done.returncode == 0
+    assert "no answer from this node's agent" in done.stderr
+
+
+class Slurm:
+    """Slurm's three commands in a folder: squeue prints `rows`, all write down how they were called."""
+
+    def __init__(self, hook: Hook, *rows: str, script: str = "") -> None:
+        folder = hook.folder / "bin"
+        folder.mkdir(exist_ok=True)
+        self._log = folder / "log"
+        self._log.write_text("")
+        (folder / "rows").write_text("".join(f"{row}\n" for row in rows))
+        for command, does in (("squeue", f"{script}\ncat {folder}/rows"), ("scontrol", ""), ("scancel", "")):
+            path = folder / command
+            path.write_text(f'#!/bin/sh\necho {command} "$@" "$SLURM_CONF $LD_PRELOAD" >> {self._log}\n{does}\n')
+            path.chmod(0o755)
+        with hook.conf.open("a") as conf:
+            conf.write(f"slurm_bin {folder}\ngres vgpu\n")
+
+    @property
+    def ends(self) -> list[str]:
+        return [line.strip() for line in self._log.read_text().splitlines() if not line.startswith("squeue")]
+
+
+def row(job: int, request: str, *, batch: int = 1, array: str = "N/A", leader: str = "0", of: int = 0) -> str:
+    numbers = (job, 1000, 1700000000, batch, 1, of or job, array, leader)
+    return "".join(f"{one!s:<12}" for one in numbers) + f"{request:<2048}"
+
+
+@pytest.mark.parametrize("request_", ["N/A", "", "gres:gpu:a100:2", "gres:vgpu_mem:2", "gres:xvgpu:1,gpu:vgpu:1"])
+def test_a_job_without_slices_runs_while_the_agent_is_away(hook: Hook, request_: str) -> None:
+    slurm = Slurm(hook, row(11, "gres:vgpu:m20:1"), row(12, request_))
+    assert hook.run("vgpu-prolog", SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == []
+    assert (hook.marks / "12").read_text() == "1700000000 1000\n"
+    assert (hook.marks.stat().st_mode & 0o777, (hook.marks / "12").stat().st_mode & 0o777) == (0o711, 0o600)
+    hook.open_to_all()
+    task = [str(hook.folder / "vgpu-taskprolog")]
+    users = subprocess.run(task, user=NOBODY, env={"SLURM_JOB_ID": "12"}, capture_output=True, check=False)
+    assert (users.returncode, users.stdout, users.stderr) == (0, b"", b"")
+    assert hook.run("vgpu-epilog", SLURM_JOB_ID="12").returncode == 0
+    assert not (hook.marks / "12").exists()
+
+
+@pytest.mark.parametrize(
+    ("found", "end"),
+    [
+        (row(12, "gres:vgpu:m20:1,vgpu_mem:2"), "scontrol requeue 12"),
+        (row(12, "gres/vgpu=1"), "scontrol requeue 12"),
+        (row(12, "gpu:1,vgpu:m20:1", batch=0), "scancel --quiet 12"),
+        (row(12, "vgpu:1", array="3", of=10), "scontrol requeue 10_3"),
+        (row(12, "vgpu:1", leader="9"), "scontrol requeue 9"),
+        (row(12, "gpu:1," * 400), "scontrol requeue 12"),
+    ],
+)
+def test_a_job_with_slices_never_runs_while_the_agent_is_away(hook: Hook, found: str, end: str) -> None:
+    slurm = Slurm(hook, row(10, "N/A"), found)
+    hook.marks.mkdir(0o711)
+    (hook.marks / "12").write_text("1 1000\n")  # an older run of the same id had no slices
+    done = hook.run("vgpu-prolog", SLURM_JOB_ID="12", SLURM_CONF="/etc/s.conf", LD_PRELOAD="")
+    assert done.returncode == 0
+    assert slurm.ends == [f"{end} /etc/s.conf"]
+    assert not (hook.marks / "12").exists()
+
+
+@pytest.mark.parametrize("script", ["exit 1", "exec sleep 60", "yes | head -c 200000", "kill -9 $$"])
+def test_a_slurm_that_says_nothing_is_no_word_that_a_job_has_no_slices(hook: Hook, script: str) -> None:
+    slurm = Slurm(hook, row(12, "N/A"), script=script)
+    began = time.monotonic()
+    done = hook.run("vgpu-prolog", SLURM_JOB_ID="12")
+    assert time.monotonic() - began < 10
+    assert (done.returncode, slurm.ends) == (0, [])
+    assert "neither agent nor Slurm" in done.stderr
+    assert not hook.marks.exists()
+
+
+def test_a_mark_that_is_not_roots_lets_no_task_pass(hook: Hook) -> None:
+    hook.marks.mkdir()
+    (hook.marks / "12").touch()
+    os.chown(hook.marks / "12", NOBODY, 0)
+    done = hook.run("vgpu-taskprolog", SLURM_JOB_ID="12")
+    assert done.returncode == 1
+    assert "no answer from this node's agent" in done.stdout
