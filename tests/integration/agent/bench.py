@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from slurm_plugin.agent import durable
 from slurm_plugin.agent.binding import Rules
@@ -18,10 +18,16 @@ from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms
 from slurm_plugin.agent.threads import Threads
-from slurm_plugin.model import Gpu, Instance
-from tests.unit.agent.world import FakeGpus, FakeSlurm
+from slurm_plugin.errors import GpuBusy, NvmlError
+from slurm_plugin.model import Gpu, Instance, Step
+from tests.unit.agent.world import FakeGpus, FakeSlurm, instance, run, uuid
 
 PATIENCE_S = 10.0  # longest wait for what should be soon
+# What is on GPU A at first, where a test says nothing else.
+FIRST, SECOND, BIG = uuid("A", "1g.20gb", 0), uuid("A", "1g.20gb", 2), uuid("A", "3g.40gb", 4)
+HALF = instance("A", "1g.20gb", 2, ci=-1, uuid="")
+RECUT = Step(gpu="A", destroy=(("3g.40gb", 4),), create=(("1g.20gb", 4), ("1g.20gb", 6)))
+HELD = GpuBusy("in use", hint="held by pid 812 (nv-hostengine, nvidia-dcgm.service); stop it")
 
 
 class Owners(Devices):
@@ -95,11 +101,41 @@ class Bench:
             self.slices.close()
             threads.close()
 
+    async def start(self, job_id: int, gres_class: str = "m20", count: int = 1, **more: Any) -> None:
+        """Slurm has this run, and its prolog comes."""
+        self.slurm.runs[job_id] = run(job_id, gres_class, count, **more)
+        await self.runs.prolog(job_id)
+
     async def end(self, job_id: int) -> None:
         """The job's run is over for Slurm, and its epilog comes."""
         if run := self.slurm.runs.get(job_id):
             self.slurm.runs[job_id] = replace(run, state="COMPLETING")
         await self.runs.epilog(job_id)
+
+    def put(self, *instances: Instance, **more: Any) -> None:
+        """Somebody else's doing: these are on GPU A."""
+        self.gpus.now["A"] = replace(self.gpus.now["A"], instances=instances, **more)
+
+    def refuse(self, error: NvmlError, times: int = 1 << 30) -> None:
+        """The driver says no to so many steps."""
+        left = [times]
+
+        def before(_step: Step) -> None:
+            left[0] -= 1
+            if left[0] >= 0:
+                raise error
+
+        self.gpus.before = before
+
+    def starts(self) -> list[tuple[str, int]]:
+        """What is on GPU A."""
+        return sorted((one.profile, one.start) for one in self.gpus.now["A"].instances)
+
+    def seen(self) -> Gpu:
+        """GPU A as the agent has it."""
+        found = self.book.gpu("A")
+        assert found is not None
+        return found
 
     def held(self) -> dict[int, tuple[str, ...]]:
         return {job_id: grant.slices for job_id, grant in self.book.grants.items()}

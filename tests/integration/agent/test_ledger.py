@@ -8,10 +8,8 @@ import pytest
 from slurm_plugin.agent.store import Store
 from slurm_plugin.errors import SlurmUnavailable
 from slurm_plugin.model import Grant, RunKey
-from tests.integration.agent.bench import PATIENCE_S, Bench
-from tests.unit.agent.world import run, uuid
-
-FIRST = uuid("A", "1g.20gb", 0)
+from tests.integration.agent.bench import FIRST, PATIENCE_S, Bench
+from tests.unit.agent.world import run
 
 
 def silent() -> None:

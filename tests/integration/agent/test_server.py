@@ -17,10 +17,8 @@ from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.tasks import Tasks
 from slurm_plugin.agent.threads import Threads
 from slurm_plugin.ports import GresItem
-from tests.integration.agent.bench import PATIENCE_S, Bench
-from tests.unit.agent.world import run, uuid
-
-FIRST, SECOND = uuid("A", "1g.20gb", 0), uuid("A", "1g.20gb", 2)
+from tests.integration.agent.bench import FIRST, PATIENCE_S, SECOND, Bench
+from tests.unit.agent.world import run
 
 
 class Site:

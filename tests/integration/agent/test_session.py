@@ -14,10 +14,9 @@ from slurm_plugin.errors import LinkError
 from slurm_plugin.model import Step
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 from slurm_plugin.wire import grant_to_wire
-from tests.integration.agent.bench import PATIENCE_S, Bench
-from tests.unit.agent.world import run, terms, uuid
+from tests.integration.agent.bench import FIRST, PATIENCE_S, Bench
+from tests.unit.agent.world import terms
 
-FIRST = uuid("A", "1g.20gb", 0)
 EMPTY = pool_pb2.SliceShape(profile="1g.20gb", start=2)
 
 
@@ -90,15 +89,10 @@ async def site(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S
             await talking
 
 
-async def start(site: Site, job_id: int) -> None:
-    site.bench.slurm.runs[job_id] = run(job_id)
-    await site.bench.runs.prolog(job_id)
-
-
 async def test_a_session_starts_with_a_whole_inventory_and_sends_the_next_when_it_changed(site: Site) -> None:
     first = (await site.controller.hear("inventory")).inventory
     assert (first.node, list(first.grants)) == ("n1", [])
-    await start(site, 1)
+    await site.bench.start(1)
     second = (await site.controller.hear("inventory")).inventory
     assert [grant.job_id for grant in second.grants] == [1]
     assert second.revision > first.revision
@@ -106,7 +100,7 @@ async def test_a_session_starts_with_a_whole_inventory_and_sends_the_next_when_i
 
 async def test_a_lost_session_is_dialled_again_and_starts_whole(site: Site) -> None:
     await site.controller.hear("inventory")
-    await start(site, 1)
+    await site.bench.start(1)
     await site.controller.hear("inventory")
     for _ in range(3):
         site.controller.says.put_nowait(LinkError("gone"))
@@ -128,7 +122,7 @@ async def test_the_terms_are_taken_in(site: Site) -> None:
 
 
 async def test_steps_are_made_and_answered_in_order_and_refused_where_somebody_is(site: Site) -> None:
-    await start(site, 1)
+    await site.bench.start(1)
     busy = pool_pb2.SliceShape(profile="1g.20gb", start=0)
     await site.say(step=pool_pb2.Step(id=7, gpu="A", destroy=[busy]))
     await site.say(step=pool_pb2.Step(id=8, gpu="A", destroy=[EMPTY]))
@@ -142,7 +136,7 @@ async def test_steps_are_made_and_answered_in_order_and_refused_where_somebody_i
 
 async def test_an_epilog_returns_when_the_controller_has_published(site: Site) -> None:
     site.bench.book.terms = terms("A", offers={FIRST: Offer(gres_class="m20", ask=True)})
-    await start(site, 1)
+    await site.bench.start(1)
     epilog = asyncio.create_task(site.bench.end(1))
     released = (await site.controller.hear("released")).released
     assert (released.job_id, list(released.slices)) == (1, [FIRST])
@@ -157,12 +151,12 @@ async def test_an_epilog_waits_only_so_long_and_not_at_all_without_a_controller(
     monkeypatch.setattr(session_module, "VERDICT_S", 0.01)
     await site.controller.hear("inventory")
     site.bench.book.terms = terms("A", offers={FIRST: Offer(gres_class="m20", ask=True)})
-    await start(site, 1)
+    await site.bench.start(1)
     await asyncio.wait_for(site.bench.end(1), PATIENCE_S)
     await site.controller.hear("released")
     monkeypatch.setattr(session_module, "VERDICT_S", 600.0)
     site.session.connected.clear()
-    await start(site, 1)
+    await site.bench.start(1)
     await asyncio.wait_for(site.bench.end(1), PATIENCE_S)
 
 

@@ -15,10 +15,8 @@ from slurm_plugin.agent import vacancy as vacancy_module
 from slurm_plugin.model import Gpu, Instance, Step
 from slurm_plugin.nvml.holders import open_in
 from slurm_plugin.wire import gpu_to_wire
-from tests.integration.agent.bench import PATIENCE_S, Bench
-from tests.unit.agent.world import gpu, run, uuid
-
-FIRST, SECOND, BIG = uuid("A", "1g.20gb", 0), uuid("A", "1g.20gb", 2), uuid("A", "3g.40gb", 4)
+from tests.integration.agent.bench import BIG, FIRST, PATIENCE_S, SECOND, Bench
+from tests.unit.agent.world import gpu
 
 
 @pytest.fixture
@@ -48,17 +46,12 @@ def holding(path: Path) -> Iterator[subprocess.Popen[bytes]]:
             one.kill()
 
 
-async def start(bench: Bench, job_id: int) -> None:
-    bench.slurm.runs[job_id] = run(job_id)
-    await bench.runs.prolog(job_id)
-
-
 async def test_an_open_descriptor_of_the_last_job_keeps_a_slice_from_the_next_until_it_is_gone(
     bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 600.0)  # only its end can free the slice within the test
     async with bench.running():
-        await start(bench, 1)
+        await bench.start(1)
         with holding(caps / "nvidia-cap1") as process:
             await bench.end(1)
             await bench.until(lambda: FIRST in bench.book.haunted)
@@ -67,10 +60,10 @@ async def test_an_open_descriptor_of_the_last_job_keeps_a_slice_from_the_next_un
             assert [(one.uuid, one.held_by) for one in wire.instances if one.foreign] == [
                 (FIRST, f"pid {process.pid} (sh, root)")
             ]
-            await start(bench, 2)
+            await bench.start(2)
             assert bench.held() == {2: (SECOND,)}
         await bench.until(lambda: not bench.book.haunted)
-        await start(bench, 3)
+        await bench.start(3)
         assert bench.held()[3] == (FIRST,)
 
 
@@ -79,7 +72,7 @@ async def test_a_descriptor_that_is_closed_is_noticed_too(
 ) -> None:
     monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 0.01)
     async with bench.running():
-        await start(bench, 1)
+        await bench.start(1)
         with holding(caps / "nvidia-cap1") as process:
             await bench.end(1)
             await bench.until(lambda: FIRST in bench.book.haunted)
@@ -93,7 +86,7 @@ async def test_what_was_opened_before_the_agent_started_is_seen(bench: Bench, ca
     with holding(caps / "nvidia-cap0"):
         async with bench.running():
             assert bench.book.haunted.keys() == {FIRST}
-            await start(bench, 1)
+            await bench.start(1)
             assert bench.held() == {1: (SECOND,)}
 
 
@@ -103,7 +96,7 @@ async def test_a_new_slice_is_looked_at_before_it_is_given_out(bench: Bench, cap
     with holding(caps / "nvidia-cap0"):
         async with bench.running():
             await bench.slices.make(Step(gpu="A", create=(("1g.20gb", 0), ("1g.20gb", 2))))
-            await start(bench, 1)
+            await bench.start(1)
             assert bench.held() == {1: (SECOND,)}
             await bench.until(lambda: FIRST in bench.book.haunted)
 
@@ -134,8 +127,7 @@ async def test_a_slice_whose_devices_are_still_its_last_users_is_not_idle(
         return False
 
     async with bench.running():
-        bench.slurm.runs[1] = run(1, uid=1234)
-        await bench.runs.prolog(1)
+        await bench.start(1, uid=1234)
         device = bench.devices.nodes(bench.book.slices(bench.book.grants[1])[0][1])[0]
         os.chown(device, 1234, 0)
         monkeypatch.setattr(bench.devices, "give", refuse)
@@ -160,8 +152,7 @@ async def test_a_run_waits_a_moment_for_a_smaller_slice_that_is_being_looked_at(
     async with bench.running():
         monkeypatch.setattr(bench.gpus, "processes", slow)
         bench.slices.freed([FIRST, SECOND])
-        bench.slurm.runs[1] = run(1)
-        prolog = asyncio.create_task(bench.runs.prolog(1))
+        prolog = asyncio.create_task(bench.start(1))
         try:
             await bench.until(lambda: bool(bench.runs.binding.waiting))
             assert bench.held() == {}  # the big one is idle, and serves it too
@@ -177,6 +168,5 @@ async def test_a_run_does_not_wait_long_for_a_look_that_does_not_end(
     monkeypatch.setattr(binding, "CHOOSY_S", 0.05)
     async with bench.running():
         bench.book.unseen |= {FIRST, SECOND}
-        bench.slurm.runs[1] = run(1)
-        await bench.runs.prolog(1)
+        await bench.start(1)
         assert bench.held() == {1: (BIG,)}
