@@ -124,8 +124,9 @@ class DictSlurm:
 
     async def run_of(self, job_id: int) -> JobRun | None:
         self._answer()
-        job = self.jobs.get(job_id)
-        return job and JobRun(
+        if (job := self.jobs.get(job_id)) is None:
+            return None
+        return JobRun(
             key=RunKey(job_id=job_id, started_at=job.started_at, uid=job.uid),
             state=job.state,
             gres=job.gres,

@@ -112,6 +112,10 @@ async def test_a_node_where_a_forgotten_job_may_still_run_stays_drained_until_th
         await until(lambda: site.slurm.resumed == ["n1"])
 
 
+async def resumed(site: Site, times: int) -> None:
+    await until(lambda: len(site.slurm.resumed) == times)
+
+
 async def test_a_job_that_is_refused_again_and_again_is_left_for_a_person(socket: Path, tmp_path: Path) -> None:
     clock = Clock()
     async with one_node(socket, tmp_path, clock) as (site, _):
@@ -119,7 +123,7 @@ async def test_a_job_that_is_refused_again_and_again_is_left_for_a_person(socket
             drain(site)
             await some_passes(site)
             clock.now += drains.AGAIN_S
-            await until(lambda times=times: len(site.slurm.resumed) == times)  # type: ignore[misc]
+            await resumed(site, times)
             await some_passes(site)
         assert site.slurm.released == [7] * drains.TIMES
 
@@ -145,7 +149,9 @@ async def test_by_policy_it_is_only_reported(socket: Path, tmp_path: Path) -> No
         drain(site)
         await patience(site, clock)
         assert site.slurm.resumed == []
-        assert any("Duplicate jobid" in line for line in site.engine.desk.decision.problems["n1"])  # type: ignore[union-attr]
+        decision = site.engine.desk.decision
+        assert decision is not None
+        assert any("Duplicate jobid" in line for line in decision.problems["n1"])
 
 
 @pytest.mark.parametrize("forgot", [True, False], ids=["slurmctld-forgot", "the-agent-forgot"])

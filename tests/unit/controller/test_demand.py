@@ -25,7 +25,12 @@ def test_only_eligible_pending_jobs_of_a_known_class_want_something() -> None:
 def test_a_demand_says_whose_it_is_how_old_and_how_long() -> None:
     job = replace(
         pending(7, "m20", 2, tasks=3, nodes=2),
-        **{"account": "physics", "qos": "high", "submitted_at": 50, "limit_s": 600, "array_id": 5, "array_limit": 3},
+        account="physics",
+        qos="high",
+        submitted_at=50,
+        limit_s=600,
+        array_id=5,
+        array_limit=3,
     )
     (one,) = demands(state(job))
     assert (one.account, one.qos, one.submitted_at, one.limit_s, one.array_limit) == ("physics", "high", 50, 600, 3)

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from slurm_plugin.mig.geometry import Layout, Shapes
 from slurm_plugin.mig.layouts import all_layouts
@@ -39,12 +40,13 @@ def problem(
     )
 
 
-def gpu(fixed: Layout = (), idle: Layout = (), **more: object) -> GpuState:
-    return GpuState(**{"model": "a100", "fixed": fixed, "idle": idle, **more})  # type: ignore[arg-type]
+def gpu(fixed: Layout = (), idle: Layout = (), *, model: str = "a100", **more: Any) -> GpuState:
+    return GpuState(model=model, fixed=fixed, idle=idle, **more)
 
 
-def line(profile: str, count: int, **more: object) -> Line:
-    return Line(**{"name": profile, "profiles": (profile,), "count": count, **more})  # type: ignore[arg-type]
+def line(name: str, count: int, *, profiles: tuple[str, ...] = (), **more: Any) -> Line:
+    """Of a profile, where nothing else serves it."""
+    return Line(name=name, profiles=profiles or (name,), count=count, **more)
 
 
 def drawn(rng: random.Random, shapes: Shapes, layouts: Sequence[Layout], busy: float = 0.6) -> tuple[Layout, Layout]:
@@ -85,7 +87,9 @@ def served(found: Plan) -> Counter[str]:
     """Slices served, by class or by the guarantee's name."""
     counts: Counter[str] = Counter()
     for one in found.served:
-        counts[one.want.line.name if one.want.line else one.want.promise.name] += one.count  # type: ignore[union-attr]
+        asked = one.want.line or one.want.promise
+        assert asked is not None
+        counts[asked.name] += one.count
     return counts
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from slurm_plugin.planner.greedy import greedy
 from slurm_plugin.planner.plan import plan
-from slurm_plugin.planner.problem import Guarantee, Limits, Line
+from slurm_plugin.planner.problem import GpuState, Guarantee, Limits, Line
 from slurm_plugin.planner.why import ways
 from tests.unit.planner.asking import A30, A100, after, destroyed, gpu, line, problem, served
 
@@ -66,8 +66,8 @@ def test_what_blocks_is_told() -> None:
         (gpu(idle=SEVEN, place="a"), Limits(), "no GPU where it may run has 3g.20gb"),
     ],
 )
-def test_a_limit_that_says_no_is_named(state: object, limits: Limits, why: str) -> None:
-    asked = problem([state], line("3g.20gb", 1, places=frozenset({""})), limits=limits)  # type: ignore[list-item]
+def test_a_limit_that_says_no_is_named(state: GpuState, limits: Limits, why: str) -> None:
+    asked = problem([state], line("3g.20gb", 1, places=frozenset({""})), limits=limits)
     assert [left.why for left in plan(asked).unserved] == [why]
 
 

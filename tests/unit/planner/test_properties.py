@@ -127,8 +127,9 @@ def test_the_order_of_the_question_does_not_matter(asked: Problem, seed: int) ->
     rng = random.Random(seed)
     states = list(asked.states.items())
     lines, promises = list(asked.lines), list(asked.guarantees)
-    for some in (states, lines, promises):
-        rng.shuffle(some)  # type: ignore[arg-type]
+    rng.shuffle(states)
+    rng.shuffle(lines)
+    rng.shuffle(promises)
     turned = replace(asked, states=dict(states), lines=tuple(lines), guarantees=tuple(promises))
     assert plan(turned) == plan(asked)
 
