@@ -38,6 +38,7 @@ from slurm_plugin.wire import gpu_to_wire, grant_to_wire
 log = logging.getLogger(__name__)
 
 RECONCILE_S = 30.0  # between two looks at Slurm's list of jobs, while anybody has a slice
+LET_GO_S = 2.0  # the same, while a prolog waits for one
 READY_S = 60.0  # longest that slurmd waits for the GPUs after a boot: systemd would give the agent up after 90
 REFRESH_S = 60.0  # between two looks for changes that are not ours
 
@@ -107,6 +108,7 @@ class Agent:
                 self._meet_controller(),
                 self.runs.binding.serve(),
                 _every(RECONCILE_S, self.runs.reconcile),
+                _every(LET_GO_S, self.runs.let_go),
                 _every(REFRESH_S, self._tend),
             )
         ]

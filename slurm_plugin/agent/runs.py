@@ -163,15 +163,31 @@ class Runs:
         self.book.doubted = {job_id for job_id in self.book.doubted if self._lock(job_id).locked()}
         await self._settle_aside(alive)
 
+    async def let_go(self) -> None:
+        """End the wait of whose run is over: a job that its owner has cancelled keeps its node closed until then."""
+        waiting = [one.run.key for one in self.binding.waiting]
+        there = await self._there() if waiting else None
+        if there is None:
+            return
+        alive = {run.key for run in there if not is_over(run)}
+        for key in waiting:
+            if key not in alive:
+                log.info("bind.over", extra={"job_id": key.job_id, "started_at": key.started_at})
+                self.binding.gone(key.job_id)
+
     async def tend(self) -> None:
         """Is the state folder still good, and does it hold nothing that is over?"""
         await self.ledger.tend()
 
     async def _alive(self, limit_s: float | None = None) -> set[RunKey] | None:
-        """What Slurm has on this node, or None: it does not say."""
+        """What has not ended yet on this node, epilogs included, or None: Slurm does not say."""
+        there = await self._there(limit_s)
+        return None if there is None else {run.key for run in there}
+
+    async def _there(self, limit_s: float | None = None) -> tuple[JobRun, ...] | None:
         try:
             async with asyncio.timeout(limit_s):
-                return {run.key for run in await self._slurm.runs_on(self.rules.node)}
+                return await self._slurm.runs_on(self.rules.node)
         except (SlurmError, TimeoutError) as error:
             log.warning("reconcile.no_answer", extra={"error": str(error)})
             return None

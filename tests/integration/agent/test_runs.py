@@ -9,6 +9,7 @@ from slurm_plugin.agent.cluster import ASK_TRIES
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import GpuBusy, NoRoom, NvmlError, SlurmError, SlurmUnavailable
 from slurm_plugin.model import MigMode, Step
+from slurm_plugin.ports import JobRun
 from slurm_plugin.wire import gpu_to_wire
 from tests.integration.agent.bench import PATIENCE_S, Bench
 from tests.unit.agent.world import FakeGpus, gpu, instance, run, terms, uuid
@@ -238,6 +239,36 @@ async def test_an_epilog_ends_the_wait_of_its_jobs_prolog(bench: Bench) -> None:
         await bench.end(1)
         await asyncio.wait_for(waiter, PATIENCE_S)
         assert (bench.held(), bench.slurm.requeued, bench.slurm.cancelled) == ({}, [], [])
+
+
+@pytest.mark.parametrize("left", [run(1, "m20", 4, state="COMPLETING"), None], ids=["ends", "unknown"])
+async def test_a_job_that_is_cancelled_in_its_prolog_waits_no_longer_and_does_not_come_back(
+    bench: Bench, left: JobRun | None
+) -> None:
+    async with bench.running():
+        waiter = asyncio.create_task(start(bench, 1, "m20", 4))
+        await bench.until(lambda: len(bench.runs.binding.waiting) == 1)
+        await bench.runs.let_go()
+        assert len(bench.runs.binding.waiting) == 1
+        bench.slurm.runs = {1: left} if left else {}
+        await bench.runs.let_go()
+        await asyncio.wait_for(waiter, PATIENCE_S)
+        assert (bench.held(), bench.slurm.requeued, bench.slurm.cancelled) == ({}, [], [])
+
+
+async def test_no_word_from_slurm_ends_no_wait(bench: Bench) -> None:
+    def silent() -> None:
+        raise SlurmUnavailable("no answer")
+
+    async with bench.running():
+        waiter = asyncio.create_task(start(bench, 1, "m20", 4))
+        await bench.until(lambda: len(bench.runs.binding.waiting) == 1)
+        bench.slurm.answer = silent
+        await bench.runs.let_go()
+        assert len(bench.runs.binding.waiting) == 1
+        bench.slurm.answer = lambda: None
+        bench.runs.binding.gone(1)
+        await asyncio.wait_for(waiter, PATIENCE_S)
 
 
 async def test_a_slice_is_cut_where_there_is_room(bench: Bench) -> None:
