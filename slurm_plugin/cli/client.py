@@ -1,4 +1,4 @@
-"""Asking the controller: three questions, each over a link of its own."""
+"""Asking the controller: each question over a link of its own."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,6 +7,8 @@ from typing import TypeVar
 from slurm_plugin.cli.convert import plan_view, pool_view
 from slurm_plugin.cli.target import Target
 from slurm_plugin.cli.view import PlanView, PoolView
+from slurm_plugin.explanation import Explanation
+from slurm_plugin.explanation_wire import from_wire
 from slurm_plugin.link.client import Link, open_link
 from slurm_plugin.link.munge import Munge
 
@@ -26,6 +28,11 @@ def fetch_plan(target: Target, pool_yaml: str) -> PlanView:
 def request_apply(target: Target) -> PlanView:
     """Also raises ConfigError when the controller's pool.yaml is wrong."""
     return plan_view(_ask(target, lambda link: link.apply()).plan)
+
+
+def fetch_explanation(target: Target, job_id: int) -> Explanation:
+    """Also raises RequestError when the controller knows no such job, or it is another user's."""
+    return from_wire(_ask(target, lambda link: link.explain(job_id)))
 
 
 def _ask(target: Target, question: Callable[[Link], Awaitable[T]]) -> T:

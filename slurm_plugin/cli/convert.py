@@ -42,6 +42,7 @@ def pool_view(status: pool_pb2.PoolStatus) -> PoolView:
                 count=job.count,
                 nodes=job.nodes,
                 reason=job.reason,
+                back_at=job.back_at,
             )
             for job in status.pending
         ),

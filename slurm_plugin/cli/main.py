@@ -23,6 +23,7 @@ OF_VGPU = ("--config", "--controller", "--controller-uid", "--munge-socket")  # 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, no_args_is_help=True)
 app.callback()(where)
 app.command("status")(pool.status)
+app.command("explain")(pool.explain)
 app.command("plan")(pool.plan)
 app.command("apply")(pool.apply)
 app.command("doctor")(pool.doctor)

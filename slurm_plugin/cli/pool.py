@@ -1,5 +1,6 @@
-"""Commands that ask the controller: status, show, plan, apply, doctor."""
+"""Commands that ask the controller: status, show, explain, plan, apply, doctor."""
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from slurm_plugin.cli.view import NodeView, PlanView, PoolView
 
 APPLY_POLL_S = 0.5
+HALF_A_DAY_S = 12 * 3600
+MAX_JOB_ID = (1 << 32) - 1
 OF_CONTROLLER = "pool.yaml"  # how the controller calls the text it was sent
 FOUND = 1  # exit code of a check that found something
 
@@ -31,7 +34,7 @@ def status(context: typer.Context, json: Json = False) -> None:
     if json:
         emit_document("status", pool)
     else:
-        emit(status_lines(pool, user_name, time.time()))
+        emit(status_lines(pool, user_name, time.time(), local_time))
 
 
 @show.command("job")
@@ -92,6 +95,26 @@ def show_gpu(
                 emit(gpu_lines(found))
             return
     raise RequestError(f"the pool has no GPU {gpu!r}", hint="`vgpu status` lists them; write NODE:INDEX or the UUID")
+
+
+def explain(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOBID", help="As squeue shows it: 12, 12_3, or 12_[4-9].")],
+    json: Json = False,
+) -> None:
+    """Why a job waits, and what would start it."""
+    from slurm_plugin.cli.client import fetch_explanation
+    from slurm_plugin.cli.target import target_of
+    from slurm_plugin.cli.text import explanation_lines
+
+    number = re.match(r"([1-9][0-9]{0,9})(_.*)?$", job)
+    if number is None or int(number[1]) > MAX_JOB_ID:
+        raise RequestError(f"{job!r} is no job id", hint="write it as squeue shows it: 12, 12_3")
+    told = fetch_explanation(target_of(context.obj), int(number[1]))
+    if json:
+        emit_document("explanation", told)
+    else:
+        emit(explanation_lines(told, user_name, local_time))
 
 
 def plan(
@@ -172,6 +195,12 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+def local_time(at: float) -> str:
+    """A time on this host's clock: 14:05 when it is within half a day, else with its date."""
+    form = "%H:%M" if abs(at - time.time()) < HALF_A_DAY_S else "%Y-%m-%d %H:%M"
+    return time.strftime(form, time.localtime(at))
 
 
 def _pool(where: Where) -> "PoolView":

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from slurm_plugin import explanation
 from slurm_plugin.cli.screen import LEGEND, age, picture, safe, table
 from slurm_plugin.cli.view import (
     GpuPlanView,
@@ -16,14 +17,16 @@ from slurm_plugin.cli.view import (
     SliceState,
     SliceView,
 )
+from slurm_plugin.explanation import Clock, Explanation
 
 Names = Callable[[int], str]  # uid -> what to call the user
 
 UNUSED_S = 600.0  # a job may well read its data for some minutes
+LINE_MAX = 400  # characters of a line of an explanation
 UNUSED_MAX = 20  # lines of the status
 
 
-def status_lines(pool: PoolView, names: Names, now: float) -> list[str]:
+def status_lines(pool: PoolView, names: Names, now: float, clock: Clock = str) -> list[str]:
     """The whole pool: a line a GPU, the queue, and what is wrong."""
     lines = [
         f"pool {safe(pool.pool)}: {len(pool.nodes)} nodes, {_slice_total(pool)}; controller"
@@ -35,7 +38,7 @@ def status_lines(pool: PoolView, names: Names, now: float) -> list[str]:
         LEGEND,
     ]
     if pool.pending:
-        lines += ["", *_pending_table(pool, names)]
+        lines += ["", *_pending_table(pool, names, clock)]
     return lines + _unused_lines(pool, names, now) + _problem_lines(pool)
 
 
@@ -98,7 +101,7 @@ def slice_note(piece: SliceView) -> str:
             return f"{piece.profile} {piece.state}"
 
 
-def _pending_table(pool: PoolView, names: Names) -> list[str]:
+def _pending_table(pool: PoolView, names: Names, clock: Clock) -> list[str]:
     return table(
         ("PENDING", "USER", "PRIORITY", "NODES", "ASKS", "REASON"),
         (
@@ -108,7 +111,7 @@ def _pending_table(pool: PoolView, names: Names) -> list[str]:
                 str(job.priority),
                 str(job.nodes),
                 f"vgpu:{job.gres_class}:{job.count}",
-                job.reason,
+                job.reason + (f"; passed over until {clock(job.back_at)}" if job.back_at else ""),
             )
             for job in pool.pending
         ),
@@ -214,9 +217,14 @@ def job_lines(job: JobView, names: Names, now: float) -> list[str]:
         lines.append(
             f"job {job.job_id} of {safe(names(job.pending.uid))} waits: {job.pending.nodes} node(s) with"
             f" vgpu:{safe(job.pending.gres_class)}:{job.pending.count}, priority {job.pending.priority},"
-            f" Slurm's reason {safe(job.pending.reason)}"
+            f" Slurm's reason {safe(job.pending.reason)}; `vgpu explain {job.job_id}` says what would start it"
         )
     return lines
+
+
+def explanation_lines(told: Explanation, names: Names, clock: Clock) -> list[str]:
+    """Why a job waits."""
+    return [safe(line, LINE_MAX) for line in explanation.lines(told, clock, names(told.uid))]
 
 
 def plan_lines(plan: PlanView) -> list[str]:

@@ -94,6 +94,9 @@ class PendingView:
     count: int  # slices a node
     nodes: int
     reason: str
+    back_at: float = (
+        0.0  # Unix seconds; until then other jobs come first, since Slurm did not start it; 0: it has its turn
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

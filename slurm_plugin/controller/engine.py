@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from slurm_plugin.config import parse_pool
-from slurm_plugin.controller import counts, misfit, report, wire
+from slurm_plugin.controller import answer, counts, misfit, report, wire
 from slurm_plugin.controller.books import Books, Gres
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.desk import Desk, Views
@@ -28,6 +28,7 @@ from slurm_plugin.controller.roster import Member, Roster
 from slurm_plugin.controller.shopfront import Shopfront
 from slurm_plugin.controller.state import Action, Agent, Decision
 from slurm_plugin.errors import ConfigError, SlurmError
+from slurm_plugin.explanation_wire import to_wire
 from slurm_plugin.link.server import Caller, Send
 from slurm_plugin.pool import Mode, PoolConfig
 from slurm_plugin.ports import Slurm
@@ -115,6 +116,11 @@ class Engine:
     async def status(self) -> pb.PoolStatus:
         life = report.Life(started_at=self.started_at, passes=self.passes, last_pass_s=self.last_pass_s)
         return report.status(self.desk, life)
+
+    async def explain(self, caller: Caller, job_id: int) -> pb.ExplainReply:
+        """Why a job waits. Raises RequestError."""
+        async with self._planning:
+            return to_wire(await answer.explained(self.desk, caller, job_id))
 
     async def plan(self, pool_yaml: str) -> pb.PlanReply:
         """What would be done for another pool.yaml, or is being done for this one. Raises ConfigError."""

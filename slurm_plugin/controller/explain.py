@@ -53,7 +53,7 @@ def explain(state: State, decision: Decision | None, job: QueuedJob, planned: Se
         placeable=sum(placeable(gpu, node, ground.profiles) for node, gpu in ground.gpus()),
         ahead=sum(1 for other in demands(state) if other.rank < demand.rank and ground.shares(state, other)),
         strikes=demand.strikes,
-        back_at=_back_at(state, demand),
+        back_at=state.loans.passed_over_until(demand, state.now),
         change=_change(decision, ground, planned),
         instead=tuple(_instead(state, decision, ground)),
         serves=tuple(_serves(state, ground)),
@@ -105,11 +105,6 @@ def _why(job: QueuedJob, demand: Demand, known: Explanation, ground: "Ground", d
     if known.change is not None:
         return Why.CHANGE
     return Why.BUSY if known.blockers or known.holders else Why.NOWHERE
-
-
-def _back_at(state: State, demand: Demand) -> float:
-    loan, user = state.loans.jobs.get(demand.job_id), state.loans.users.get(demand.uid)
-    return max(loan.back_at if loan else 0.0, user.back_at if user else 0.0) if demand.behind else 0.0
 
 
 def _change(decision: Decision | None, ground: Ground, planned: Sequence[Change]) -> Change | None:

@@ -86,6 +86,13 @@ class Loans:
             gathers=not own and not _lasts(user.gathers_at, now),
         )
 
+    def passed_over_until(self, demand: Demand, now: float) -> float:
+        """Unix seconds; 0 when it has its turn. `demand` as `ranked` gave it."""
+        if not demand.behind:
+            return 0.0
+        loan, user = self.jobs.get(demand.job_id), self.users.get(demand.uid)
+        return max(one.back_at for one in (loan, user) if one is not None and _lasts(one.back_at, now))
+
     def follow(self, demands: Iterable[Demand], lent: Lent, jobs: Iterable[QueuedJob], now: float) -> "Loans":
         """The loans after a pass that has lent this. `demands` as `ranked` gave them, `jobs` as the pass read them."""
         if not (self.jobs or self.users or lent.claims or lent.gathering):

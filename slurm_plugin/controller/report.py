@@ -4,7 +4,9 @@ import hashlib
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from slurm_plugin.controller.demand import wants
 from slurm_plugin.controller.desk import Desk
+from slurm_plugin.controller.loans import Loans
 from slurm_plugin.ports import QueuedJob
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.slurm.gres import format_gres
@@ -27,7 +29,7 @@ def status(desk: Desk, life: Life) -> pb.PoolStatus:
     return pb.PoolStatus(
         pool=desk.config.pool,
         nodes=[_node(desk, node) for node in desk.roster],
-        pending=[_pending(job, name) for job in waiting[:MAX_PENDING]],
+        pending=[_pending(job, name, _back_at(desk, job)) for job in waiting[:MAX_PENDING]],
         problems=[*_problems(desk).values(), *desk.shop.problems],
         controller_version=version("vgpu-pool"),
         started_at=life.started_at,
@@ -63,7 +65,16 @@ def _node(desk: Desk, name: str) -> pb.NodeStatus:
     )
 
 
-def _pending(job: QueuedJob, name: str) -> pb.PendingJob:
+def _back_at(desk: Desk, job: QueuedJob) -> float:
+    """Until when a job is passed over."""
+    loans, now = desk.decision.loans if desk.decision else Loans(), desk.clock()
+    if not job.eligible or (job.job_id not in loans.jobs and job.uid not in loans.users):
+        return 0.0
+    asked = (loans.ranked(demand, now) for demand in wants(job, desk.config))
+    return max((loans.passed_over_until(demand, now) for demand in asked), default=0.0)
+
+
+def _pending(job: QueuedJob, name: str, back_at: float) -> pb.PendingJob:
     item = next(item for item in job.gres if item.name == name)
     return pb.PendingJob(
         job_id=job.job_id,
@@ -73,4 +84,5 @@ def _pending(job: QueuedJob, name: str) -> pb.PendingJob:
         count=item.count,
         nodes=job.nodes,
         reason=job.reason,
+        back_at=back_at,
     )

@@ -78,6 +78,12 @@ class Link:
         reply: pool_pb2.ApplyReply = await self._unary(self._stub.Apply, pool_pb2.ApplyRequest())
         return reply
 
+    async def explain(self, job_id: int) -> pool_pb2.ExplainReply:
+        """Also raises RequestError."""
+        request = pool_pb2.ExplainRequest(job_id=job_id)
+        reply: pool_pb2.ExplainReply = await self._unary(self._stub.Explain, request)
+        return reply
+
     @asynccontextmanager
     async def session(self) -> AsyncIterator["Session"]:
         """The agent's stream, open and trusted both ways. Raises LinkError, Untrusted."""

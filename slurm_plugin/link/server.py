@@ -40,6 +40,7 @@ _OPTIONS = (
 class Caller:
     uid: int
     peer: str  # address, for the log
+    trusted: bool = False  # root, SlurmUser, or whom the controller runs as
 
 
 Send = Callable[[pool_pb2.ToAgent], Awaitable[None]]
@@ -57,6 +58,8 @@ class PoolHandler(Protocol):
         """`pool_yaml` empty: the running one."""
 
     async def apply(self, caller: Caller) -> pool_pb2.ApplyReply: ...
+
+    async def explain(self, caller: Caller, job_id: int) -> pool_pb2.ExplainReply: ...
 
 
 class Gate:
@@ -79,7 +82,7 @@ class Gate:
             raise Untrusted(f"uid {signed.uid} may not make this call", hint="run it as root or SlurmUser")
         answer = await self._munge.encode(answer_payload(nonce, self._identity.fingerprint), for_uid=signed.uid)
         await context.send_initial_metadata(((METADATA_KEY, answer),))
-        return Caller(uid=signed.uid, peer=str(context.peer()))
+        return Caller(uid=signed.uid, peer=str(context.peer()), trusted=signed.uid in self._trusted)
 
 
 _Reply = TypeVar("_Reply")
@@ -106,6 +109,10 @@ class _Servicer(pool_pb2_grpc.PoolServicer):
 
     async def Apply(self, request: pool_pb2.ApplyRequest, context: Any) -> pool_pb2.ApplyReply:  # noqa: ARG002
         return await self._unary(context, self._handler.apply, trusted_only=True)
+
+    async def Explain(self, request: pool_pb2.ExplainRequest, context: Any) -> pool_pb2.ExplainReply:
+        explain = self._handler.explain
+        return await self._unary(context, lambda caller: explain(caller, request.job_id), trusted_only=False)
 
     async def _unary(
         self, context: Any, handle: Callable[[Caller], Awaitable[_Reply]], *, trusted_only: bool

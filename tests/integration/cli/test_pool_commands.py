@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.errors import ConfigError, LinkError
+from slurm_plugin.errors import ConfigError, LinkError, RequestError
 from slurm_plugin.link.munge import Munge
 from slurm_plugin.link.server import Caller, Send, serve
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
@@ -62,6 +62,12 @@ class Controller:
     async def apply(self, caller: Caller) -> pb.ApplyReply:
         self.asked.append("apply")
         return pb.ApplyReply(plan=plan("change"))
+
+    async def explain(self, caller: Caller, job_id: int) -> pb.ExplainReply:
+        if job_id == 99:
+            raise RequestError("job 99 is another user's", hint="root and SlurmUser may ask about every job")
+        blocker = pb.Blocker(job_id=7, node="n1", gpus=[0])
+        return pb.ExplainReply(job_id=job_id, gres_class="3g.40gb", count=1, nodes=1, why="busy", blockers=[blocker])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,3 +186,17 @@ async def test_doctor_reports_what_it_cannot_reach(site: Site) -> None:
     assert ended.code == 1
     assert report["kind"] == "doctor"
     assert [finding["code"] for finding in report["findings"]] == ["slurm-away", "no-catalogue"]
+
+
+async def test_explain_takes_a_job_as_squeue_shows_it(site: Site) -> None:
+    element, waiting, document, others, nonsense = await asyncio.gather(
+        *(site.vgpu("explain", *argv) for argv in (["12_3"], ["12_[4-9]"], ["12", "--json"], ["99"], ["12x"]))
+    )
+    assert (element.code, element.err, element.out) == (0, "", waiting.out)
+    assert element.out.startswith("job 12 of root asks for vgpu:3g.40gb:1")
+    assert "it can start when this ends: job 7 on n1:0 (no time limit)" in element.out
+    assert json.loads(document.out)["blockers"] == [{"job_id": 7, "node": "n1", "gpus": [0], "ends_at": 0}]
+    assert (others.code, others.out) == (3, "")
+    assert others.err == "error: job 99 is another user's\nhint: root and SlurmUser may ask about every job\n"
+    assert (nonsense.code, nonsense.out) == (3, "")
+    assert "'12x' is no job id" in nonsense.err

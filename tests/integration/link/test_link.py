@@ -56,6 +56,9 @@ class Echo:
     async def apply(self, caller: Caller) -> pb.ApplyReply:
         return pb.ApplyReply()
 
+    async def explain(self, caller: Caller, job_id: int) -> pb.ExplainReply:
+        return pb.ExplainReply(job_id=job_id, uid=caller.uid, why="trusted" if caller.trusted else "anybody")
+
 
 @asynccontextmanager
 async def running(socket: Path, handler: Echo, trusted: frozenset[int] = ROOT) -> AsyncIterator[str]:
@@ -93,6 +96,13 @@ async def test_a_user_may_ask_for_status_but_not_apply_or_be_an_agent(socket: Pa
         out = await asyncio.to_thread(as_nobody, address, socket)
     assert out == "hpc\napply: uid 65534 may not make this call\nsession: uid 65534 may not make this call\n"
     assert handler.callers == []
+
+
+@pytest.mark.parametrize(("trusted", "why"), [(ROOT, "trusted"), (frozenset({65534}), "anybody")])
+async def test_who_asks_about_a_job_is_told_to_the_controller(socket: Path, trusted: frozenset[int], why: str) -> None:
+    async with running(socket, Echo(), trusted) as address, await open_link(address, munge=Munge(socket)) as link:
+        reply = await link.explain(7)
+    assert (reply.job_id, reply.uid, reply.why) == (7, 0, why)
 
 
 async def test_server_that_munge_does_not_know_as_root_is_not_believed(socket: Path) -> None:

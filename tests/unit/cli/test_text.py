@@ -5,8 +5,18 @@ from hypothesis import strategies as st
 
 from slurm_plugin.cli.convert import plan_view, pool_view
 from slurm_plugin.cli.screen import CELL_MAX, age, picture, safe, table
-from slurm_plugin.cli.text import gpu_lines, job_lines, node_lines, plan_lines, slice_note, status_lines
+from slurm_plugin.cli.text import (
+    LINE_MAX,
+    explanation_lines,
+    gpu_lines,
+    job_lines,
+    node_lines,
+    plan_lines,
+    slice_note,
+    status_lines,
+)
 from slurm_plugin.cli.view import job_view
+from slurm_plugin.explanation import LINES, Explanation, Instead, Why
 from slurm_plugin.mig.products import product_named
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 from tests.unit.cli.pools import instance, status
@@ -209,3 +219,22 @@ def test_slices_of_a_node_whose_agent_is_away_are_unknown_and_not_free() -> None
     (gpu,) = pool_view(pool).nodes[0].gpus
     assert picture(gpu) == "[????][?][?].."
     assert {slice_note(piece) for piece in gpu.slices} == {"3g.40gb unknown", "1g.10gb unknown"}
+
+
+def test_an_explanation_is_a_few_lines_that_nothing_can_forge() -> None:
+    hostile = Explanation(
+        **{"job_id": 5, "uid": 1000, "gres_class": "a\nb", "count": 1, "nodes": 1, "tasks": 1, "priority": 9},
+        **{"submitted_at": 0, "why": Why.SLURM, "reason": "x", "limit": "x\x1b[2J\ny"},
+        instead=tuple(Instead(gres_class=f"c{nth}", idle=nth) for nth in range(500)),
+    )
+    shown = explanation_lines(hostile, names, str)
+    assert len(shown) <= LINES
+    assert all(line.isprintable() and len(line) <= LINE_MAX for line in shown)
+    assert shown[0] == r"job 5 of 1000 asks for vgpu:a\nb:1, priority 9"
+
+
+def test_a_job_that_is_passed_over_is_marked_in_the_queue() -> None:
+    raw = status()
+    raw.pending[0].back_at = 500.0
+    shown = status_lines(pool_view(raw), names, now=0, clock=lambda at: f"t{at:.0f}")
+    assert sum("; passed over until t500" in line for line in shown) == 1

@@ -9,7 +9,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from slurm_plugin import errors
+from slurm_plugin import errors, explanation
 from slurm_plugin.cli import doctor, lab, setup, view
 from slurm_plugin.cli.main import INTERRUPTED, NOBODY_READS, app
 from slurm_plugin.cli.output import JSON_VERSION
@@ -28,6 +28,11 @@ DOCUMENTED = {
     "grant": view.GrantView,
     "waiting": view.WaitingView,
     "pending": view.PendingView,
+    "explanation": explanation.Explanation,
+    "blocker": explanation.Blocker,
+    "change": explanation.Change,
+    "instead": explanation.Instead,
+    "serves": explanation.Serves,
     "job": view.JobView,
     "job grant": view.NodeGrant,
     "held slice": view.HeldSlice,
@@ -108,11 +113,17 @@ def test_the_json_document_lists_every_exit_code() -> None:
 
 
 def test_every_key_of_pool_yaml_is_explained() -> None:
-    from slurm_plugin import config_schema
+    from slurm_plugin import config_planning, config_schema
 
     text = (ROOT / "docs" / "pool_yaml.md").read_text()
-    in_tables = (config_schema.PoolFile, config_schema.NodesSection, config_schema.ControllerSection)
-    in_lines = (config_schema.GresSection, config_schema.PolicySection, config_schema.ClassSection)
+    in_tables = (
+        *(config_schema.PoolFile, config_schema.NodesSection, config_schema.ControllerSection),
+        config_planning.PlanningSection,
+    )
+    in_lines = (
+        *(config_schema.GresSection, config_schema.PolicySection, config_schema.ClassSection),
+        *(config_planning.ChangingSection, config_planning.ReachSection),
+    )
     for key in [key for section in in_tables for key in section.model_fields]:
         assert f"| {key} |" in text, key
     for key in [key for section in in_lines for key in section.model_fields]:

@@ -710,6 +710,7 @@ class PendingJob(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    BACK_AT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     uid: _builtins.int
     priority: _builtins.int
@@ -719,6 +720,8 @@ class PendingJob(_message.Message):
     nodes: _builtins.int
     reason: _builtins.str
     """Slurm's"""
+    back_at: _builtins.float
+    """Unix seconds; until then it is passed over; 0: it is not"""
     def __init__(
         self,
         *,
@@ -729,10 +732,11 @@ class PendingJob(_message.Message):
         count: _builtins.int = ...,
         nodes: _builtins.int = ...,
         reason: _builtins.str = ...,
+        back_at: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "gres_class", b"gres_class", "job_id", b"job_id", "nodes", b"nodes", "priority", b"priority", "reason", b"reason", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back_at", b"back_at", "count", b"count", "gres_class", b"gres_class", "job_id", b"job_id", "nodes", b"nodes", "priority", b"priority", "reason", b"reason", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -862,3 +866,229 @@ class ApplyReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApplyReply: _TypeAlias = ApplyReply  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """an array's own id stands for its elements that wait"""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class Blocker(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    ENDS_AT_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    node: _builtins.str
+    ends_at: _builtins.int
+    """Unix seconds; 0: no time limit"""
+    @_builtins.property
+    def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """NVML indices"""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        node: _builtins.str = ...,
+        gpus: _abc.Iterable[_builtins.int] | None = ...,
+        ends_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_at", b"ends_at", "gpus", b"gpus", "job_id", b"job_id", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Blocker: _TypeAlias = Blocker  # noqa: Y015
+
+@_typing.final
+class Instead(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRES_CLASS_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    gres_class: _builtins.str
+    idle: _builtins.int
+    def __init__(
+        self,
+        *,
+        gres_class: _builtins.str = ...,
+        idle: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gres_class", b"gres_class", "idle", b"idle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Instead: _TypeAlias = Instead  # noqa: Y015
+
+@_typing.final
+class Serves(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYOUT_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    layout: _builtins.str
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        layout: _builtins.str = ...,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "layout", b"layout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Serves: _TypeAlias = Serves  # noqa: Y015
+
+@_typing.final
+class ChangeToCome(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    GPU_FIELD_NUMBER: _builtins.int
+    CREATES_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    gpu: _builtins.int
+    why: _builtins.str
+    at: _builtins.float
+    """Unix seconds; 0: as soon as it can"""
+    @_builtins.property
+    def creates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        gpu: _builtins.int = ...,
+        creates: _abc.Iterable[_builtins.str] | None = ...,
+        why: _builtins.str = ...,
+        at: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "creates", b"creates", "gpu", b"gpu", "node", b"node", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeToCome: _TypeAlias = ChangeToCome  # noqa: Y015
+
+@_typing.final
+class ExplainReply(_message.Message):
+    """slurm_plugin.explanation.Explanation"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    GRES_CLASS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    SUBMITTED_AT_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    PLACEABLE_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
+    STRIKES_FIELD_NUMBER: _builtins.int
+    BACK_AT_FIELD_NUMBER: _builtins.int
+    BLOCKERS_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    FREE_AT_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    INSTEAD_FIELD_NUMBER: _builtins.int
+    SERVES_FIELD_NUMBER: _builtins.int
+    PROFILES_FIELD_NUMBER: _builtins.int
+    CLOSED_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    uid: _builtins.int
+    gres_class: _builtins.str
+    count: _builtins.int
+    nodes: _builtins.int
+    tasks: _builtins.int
+    priority: _builtins.int
+    submitted_at: _builtins.int
+    why: _builtins.str
+    reason: _builtins.str
+    limit: _builtins.str
+    idle: _builtins.int
+    placeable: _builtins.int
+    ahead: _builtins.int
+    strikes: _builtins.int
+    back_at: _builtins.float
+    holders: _builtins.int
+    free_at: _builtins.int
+    @_builtins.property
+    def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Blocker]: ...
+    @_builtins.property
+    def change(self) -> Global___ChangeToCome: ...
+    @_builtins.property
+    def instead(self) -> _containers.RepeatedCompositeFieldContainer[Global___Instead]: ...
+    @_builtins.property
+    def serves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Serves]: ...
+    @_builtins.property
+    def profiles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def closed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        uid: _builtins.int = ...,
+        gres_class: _builtins.str = ...,
+        count: _builtins.int = ...,
+        nodes: _builtins.int = ...,
+        tasks: _builtins.int = ...,
+        priority: _builtins.int = ...,
+        submitted_at: _builtins.int = ...,
+        why: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        limit: _builtins.str = ...,
+        idle: _builtins.int = ...,
+        placeable: _builtins.int = ...,
+        ahead: _builtins.int = ...,
+        strikes: _builtins.int = ...,
+        back_at: _builtins.float = ...,
+        blockers: _abc.Iterable[Global___Blocker] | None = ...,
+        holders: _builtins.int = ...,
+        free_at: _builtins.int = ...,
+        change: Global___ChangeToCome | None = ...,
+        instead: _abc.Iterable[Global___Instead] | None = ...,
+        serves: _abc.Iterable[Global___Serves] | None = ...,
+        profiles: _abc.Iterable[_builtins.str] | None = ...,
+        closed: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "back_at", b"back_at", "blockers", b"blockers", "change", b"change", "closed", b"closed", "count", b"count", "free_at", b"free_at", "gres_class", b"gres_class", "holders", b"holders", "idle", b"idle", "instead", b"instead", "job_id", b"job_id", "limit", b"limit", "nodes", b"nodes", "placeable", b"placeable", "priority", b"priority", "profiles", b"profiles", "reason", b"reason", "serves", b"serves", "strikes", b"strikes", "submitted_at", b"submitted_at", "tasks", b"tasks", "uid", b"uid", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainReply: _TypeAlias = ExplainReply  # noqa: Y015

@@ -54,6 +54,11 @@ class PoolStub:
                 request_serializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ApplyRequest.SerializeToString,
                 response_deserializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ApplyReply.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/vgpu.v1.Pool/Explain',
+                request_serializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainReply.FromString,
+                _registered_method=True)
 
 
 class PoolServicer:
@@ -87,6 +92,13 @@ class PoolServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Why a job waits: anyone of their own jobs, root and SlurmUser of all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PoolServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +121,11 @@ def add_PoolServicer_to_server(servicer, server):
                     servicer.Apply,
                     request_deserializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ApplyRequest.FromString,
                     response_serializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ApplyReply.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainRequest.FromString,
+                    response_serializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -219,6 +236,33 @@ class Pool:
             '/vgpu.v1.Pool/Apply',
             slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ApplyRequest.SerializeToString,
             slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ApplyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/vgpu.v1.Pool/Explain',
+            slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainRequest.SerializeToString,
+            slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainReply.FromString,
             options,
             channel_credentials,
             insecure,
