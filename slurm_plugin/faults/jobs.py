@@ -1,0 +1,68 @@
+"""PURE: faults of jobs and of what they hold."""
+
+from slurm_plugin.faults.fault import Fault
+
+_END_JOB = "scontrol requeue {job} || scancel {job}"
+
+JOBS = {
+    "lost-slice": Fault(
+        "{node}: job {job} holds {slices}, which is not there",
+        "a slice was destroyed outside the pool, or the node restarted under the job",
+        _END_JOB,
+        passing=True,
+    ),
+    "short-grant": Fault(
+        "{node}: job {job} asked {asked} and holds {held}",
+        "Slurm believes that the job has more than it can see",
+        _END_JOB,
+    ),
+    "double-grant": Fault(
+        "{node}: {uuid} is held by jobs {jobs}",
+        "two jobs share one slice: this must never happen, please report it",
+        "scancel {job}",
+    ),
+    "stale-grant": Fault(
+        "{node}: job {job} holds {slices} and Slurm knows no such run there",
+        "the slices are lost to others until the agent has asked Slurm again, which it does twice a minute",
+        "ssh {host} systemctl restart vgpu-agent",
+        passing=True,
+    ),
+    "no-grant": Fault(
+        "{node}: job {job} has been {state} for {age} s and holds no slice",
+        "its prolog was lost, with slurmd or with the node's agent: it will not start by itself",
+        _END_JOB,
+        passing=True,
+    ),
+    "waiting-prolog": Fault(
+        "{node}: job {job} has waited {waited} s in its prolog for a slice",
+        "more was published than there is; the agent requeues the job after 30 s",
+        "vgpu show node {host}",
+        passing=True,
+    ),
+    "stuck-prolog": Fault(
+        "{node}: job {job} has waited {waited} s in its prolog for a slice",
+        "the agent gives up after 30 s and requeues the job; this one it could not",
+        _END_JOB,
+    ),
+    "open-devices": Fault(
+        "{node}: the devices of job {job} could not be made its user's alone",
+        "any user who is on the node may be able to open its slices",
+        "ssh {host} 'journalctl -u vgpu-agent --since -1hour | grep device.not_owned'",
+    ),
+    "unconfined-job": Fault(
+        "{node}: job {job} runs outside a device cgroup, though the node can make one",
+        "it can open the slices of other jobs of its user",
+        "ssh {host} 'journalctl -u vgpu-agent --since -1hour | grep cgroup.failed'",
+        passing=True,
+    ),
+    "held-job": Fault(
+        "job {job}: Slurm holds it ({reason}) with {asked}",
+        "Slurm looked at it without the wait partition, and such a job never starts by itself",
+        "scontrol update jobid={job} partition={partitions} && scontrol release {job}",
+    ),
+    "unknown-class": Fault(
+        "job {job}: it waits for class {name}, which this pool has no more",
+        "a class or profile left pool.yaml while the job waited: it waits for ever",
+        "scontrol update jobid={job} gres=vgpu:CLASS:{count}   # or scancel {job}",
+    ),
+}

@@ -1,0 +1,141 @@
+"""PURE: faults of the pool's own parts: who answers, what is published, the GPUs."""
+
+from slurm_plugin.faults.fault import RECOUNT, Fault
+
+REACH = {
+    "munge": Fault(
+        "munge does not answer: {error}",
+        "neither Slurm nor the pool's own parts believe anybody without it",
+        "systemctl restart munge",
+    ),
+    "controller-away": Fault(
+        "{error}",
+        "jobs still start on what is published, but counts and layouts do not move",
+        "systemctl restart vgpu-controller; journalctl -u vgpu-controller --since -10min",
+    ),
+    "pool-file": Fault(
+        "{error}",
+        "the controller does not start with such a file, and `vgpu apply` refuses it",
+        "vgpu plan   # says whether all of it is right now",
+    ),
+    "slurm-away": Fault("{error}", "nothing of Slurm's side could be checked", "systemctl status slurmctld"),
+    "agent-away": Fault(
+        "{node}: its agent is not connected to the controller",
+        "jobs there still start on what is published, but nothing is re-cut and no count is renewed",
+        "ssh {host} systemctl restart vgpu-agent",
+        passing=True,
+    ),
+    "version-mismatch": Fault(
+        "{node}: its agent is version {agent}, and the controller is {controller}",
+        "the two are tested together in one version only",
+        "ssh {host} '/opt/vgpu/bin/pip install /usr/src/vgpu && systemctl restart vgpu-agent'",
+    ),
+    "clock-skew": Fault(
+        "{node}: its clock is {ahead} s {way} the controller's",
+        "munge refuses credentials that are too old or from the future, and then no job starts there",
+        "ssh {host} chronyc makestep",
+    ),
+    "controller": Fault(
+        "{problem}", "the controller itself reports this", "journalctl -u vgpu-controller --since -10min", passing=True
+    ),
+    "node": Fault(
+        "{node}: {problem}", "the controller reports this of the node", "vgpu show node {host}", passing=True
+    ),
+}
+
+COUNTS = {
+    "unpublished": Fault(
+        "{node} has no class published",
+        "Slurm is at its untyped base: no vgpu job starts; the controller puts this right in a few seconds when it can",
+        RECOUNT,
+        passing=True,
+    ),
+    "over-published": Fault(
+        "{node} class {name}: {published} published, {used} used, {idle} idle",
+        "a job may start that no slice serves; it is then requeued",
+        RECOUNT,
+        passing=True,
+    ),
+    "under-published": Fault(
+        "{node} class {name}: {published} published, {used} used, {idle} idle",
+        "idle slices stay unused",
+        RECOUNT,
+        passing=True,
+    ),
+    "below-used": Fault(
+        "{node} class {name}: {published} published, {used} used, {idle} idle",
+        "Slurm's counters wrap when fewer are published than are used",
+        RECOUNT,
+        passing=True,
+    ),
+    "drained": Fault(
+        "{node}: Slurm's state is {state} ({reason})",
+        "no job starts there, and only an admin ends a drain",
+        "scontrol update nodename={host} state=resume",
+    ),
+    "drained-by-count": Fault(
+        "{node}: Slurm drained it for its GRES count ({reason})",
+        "slurmd registered with another total than slurm.conf had, or the total was edited while jobs ran",
+        "scontrol update nodename={host} state=resume   # once slurm.conf and gres.conf are as `vgpu render` has them",
+    ),
+    "down": Fault(
+        "{node}: Slurm's state is {state} ({reason})",
+        "no job starts there",
+        "ssh {host} systemctl restart slurmd",
+        passing=True,
+    ),
+    "gpu-also": Fault(
+        "{node}: Slurm also offers {gpus} whole gpu there, and {free} of the node's GPUs are not the pool's",
+        "a job with --gres=gpu gets a GPU whose slices other jobs hold",
+        "NodeName={host} ... Gres=gpu:{free},vgpu:...   # or `gpus: [...]` for this node in pool.yaml",
+    ),
+    "not-in-catalogue": Fault(
+        "{node}: the catalogue does not know this node",
+        "job_submit refuses requests that only this node could serve",
+        RECOUNT,
+        passing=True,
+    ),
+    "wrong-offer": Fault(
+        "{node}: {uuid} ({profile}) is offered as {name}",
+        "the catalogue does not let that profile serve that class",
+        RECOUNT,
+        passing=True,
+    ),
+}
+
+GPUS = {
+    "gpu-fault": Fault(
+        "{node} GPU {index}: {fault}{jobs}",
+        "the GPU is left out of the pool until this is gone",
+        "{todo}",
+    ),
+    "mig-off": Fault(
+        "{node} GPU {index}: MIG mode is {mig}",
+        "no slice can be cut; some models need a reset or a reboot after the change",
+        "ssh {host} 'nvidia-smi -i {index} -mig 1 && nvidia-smi --gpu-reset -i {index}'",
+        passing=True,
+    ),
+    "empty-gpu": Fault(
+        "{node} GPU {index}: MIG is enabled and nothing is cut",
+        "it serves no job, and Slurm's own NVML plugin would take it for a whole GPU",
+        "vgpu plan && vgpu apply",
+        passing=True,
+    ),
+    "foreign-instance": Fault(
+        "{node} GPU {index}: {profile} at {start} (GPU instance {gi}) is not the pool's",
+        "others made it or use it: the pool works round it for ever and never offers it",
+        "ssh {host} 'nvidia-smi mig -i {index} -gi {gi} -dci; nvidia-smi mig -i {index} -gi {gi} -dgi'",
+    ),
+    "slice-held": Fault(
+        "{node} GPU {index}: {profile} at {start} is held by {who}",
+        "no job has this slice, but these processes have not left it: nobody gets it until they end",
+        "ssh {host} kill {pid}",
+        passing=True,
+    ),
+    "half-made": Fault(
+        "{node} GPU {index}: {profile} at {start} (GPU instance {gi}) has no compute instance",
+        "its memory is taken and nothing can run on it",
+        "ssh {host} nvidia-smi mig -i {index} -gi {gi} -dgi",
+        passing=True,
+    ),
+}
