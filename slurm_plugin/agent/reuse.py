@@ -5,8 +5,9 @@ prolog for the new job. Its first task then meets what the forgotten job had. Sl
 would double what a job costs slurmctld, so it is asked where one of these is seen:
 
     the first step that comes to this node comes long after the run's start     (a long prolog does that, too)
-    a run's first step comes a second time, from another slurmstepd             (numbers of steps are used once)
-    the first step is another user's
+    a step comes a second time, from another slurmstepd                         (numbers of steps are used once)
+    the batch script comes after another step, or a step after the batch script's end
+    a step is another user's
 """
 
 import os
@@ -20,40 +21,56 @@ from slurm_plugin.model import RunKey
 
 PROMPT_S = 2.0  # from a run's start to its first step; Slurm tells whole seconds
 FORGET = 2  # jobs looked at for each new one, so that no more are kept than run at a time
-FIRST = frozenset({"batch", "interactive", "extern", "0"})
+_LEADERS = frozenset({"batch", "interactive"})  # before every other step on their node, and there as long as any
+_KEPT = _LEADERS | {"extern", "0"}  # a job may have very many steps
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True, kw_only=True)
 class _Seen:
     run: RunKey
-    firsts: dict[str, str] = field(default_factory=dict)  # step -> slurmstepd
+    steps: dict[str, StepProcess] = field(default_factory=dict)  # the first ones
+    stranger: str = ""  # the last step that another user's process was in
 
 
 class Reuse:
     """`run_of` says what is known of a job now: what is known no more is forgotten here as well."""
 
-    def __init__(self, run_of: Callable[[int], RunKey | None]) -> None:
+    def __init__(self, run_of: Callable[[int], RunKey | None], is_alive: Callable[[StepProcess], bool]) -> None:
         self._run_of = run_of
+        self._is_alive = is_alive
         self._seen: dict[int, _Seen] = {}
 
     def is_likely(self, run: RunKey, step: StepProcess, peer: Peer) -> bool:
         """`run`: what is known of the step's job."""
         seen = self._seen.get(run.job_id)
         if seen is None or seen.run != run:
-            self._remember(run, step)
-            return _started_at(step) - run.started_at > PROMPT_S or peer.uid not in (0, run.uid)
-        before = seen.firsts.get(step.step, step.key)
-        if step.step in FIRST:
-            seen.firsts[step.step] = step.key
-        return before != step.key
+            seen = self._remember(run)
+            likely = _started_at(step) - run.started_at > PROMPT_S
+        else:
+            likely = self._contradicts(seen, step)
+        if step.step in _KEPT:
+            seen.steps[step.step] = step
+        if peer.uid not in (0, run.uid) and seen.stranger != step.key:
+            seen.stranger, likely = step.key, True
+        return likely
 
-    def _remember(self, run: RunKey, step: StepProcess) -> None:
+    def _contradicts(self, seen: _Seen, step: StepProcess) -> bool:
+        before = seen.steps.get(step.step)
+        if before is not None:
+            return before != step
+        if step.step in _LEADERS:
+            return bool(seen.steps.keys() - {"extern"})
+        leaders = [one for name, one in seen.steps.items() if name in _LEADERS]
+        return any(not self._is_alive(one) for one in leaders)
+
+    def _remember(self, run: RunKey) -> _Seen:
         for job_id in list(islice(self._seen, FORGET)):
             seen = self._seen.pop(job_id)
             if self._run_of(job_id) == seen.run:
                 self._seen[job_id] = seen
-        self._seen[run.job_id] = _Seen(run=run, firsts={step.step: step.key} if step.step in FIRST else {})
+        self._seen[run.job_id] = _Seen(run=run)
+        return self._seen[run.job_id]
 
 
 def _started_at(step: StepProcess) -> float:

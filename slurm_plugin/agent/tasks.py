@@ -65,7 +65,7 @@ class Tasks:
         self._threads = threads
         self._cgroup = cgroup
         self._proc = proc
-        self._reuse = Reuse(book.run_of)
+        self._reuse = Reuse(book.run_of, lambda step: step_of(step.pid, proc) == step)
         self._shares: dict[str, tuple[str, ...]] = {}  # by StepProcess.key
         self._watched: dict[str, int] = {}  # the same steps' pidfds
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by step

@@ -16,7 +16,8 @@ UID = 1000
 class Node:
     def __init__(self) -> None:
         self.known: dict[int, RunKey] = {}
-        self.reuse = Reuse(self.known.get)
+        self.ended: set[StepProcess] = set()
+        self.reuse = Reuse(self.known.get, lambda step: step not in self.ended)
         self.pid = 0
 
     def start(self, job_id: int, *, ago_s: float = 0.0) -> RunKey:
@@ -40,7 +41,7 @@ def node() -> Node:
 
 def test_a_run_and_its_steps_as_they_are_every_day_cost_no_question(node: Node) -> None:
     node.start(7)
-    for step in (node.step(7, "batch"), node.step(7, "0"), node.step(7, "1"), node.step(7, "1")):
+    for step in (node.step(7, "batch"), node.step(7, "0"), node.step(7, "1"), node.step(7, "2")):
         assert not node.asks(step)
         assert not node.asks(step), "another task of it"
     node.start(7, ago_s=-5)
@@ -62,9 +63,27 @@ def test_a_first_step_that_comes_again_is_another_runs(node: Node, name: str) ->
     assert not node.asks(second)
 
 
-def test_another_users_first_step_is_another_runs(node: Node) -> None:
+def test_a_batch_script_after_another_step_is_another_runs(node: Node) -> None:
     node.start(7)
-    assert node.asks(node.step(7, "batch"), uid=UID + 1)
+    assert not node.asks(node.step(7, "0"))
+    assert node.asks(node.step(7, "batch"))
+
+
+@pytest.mark.parametrize("name", ["0", "5"])
+def test_a_step_after_the_batch_scripts_end_is_another_runs(node: Node, name: str) -> None:
+    node.start(7)
+    batch = node.step(7, "batch")
+    assert not node.asks(batch)
+    node.ended.add(batch)
+    assert node.asks(node.step(7, name))
+
+
+def test_another_users_step_is_another_runs_and_asked_about_once(node: Node) -> None:
+    node.start(7)
+    assert not node.asks(node.step(7, "batch"))
+    step = node.step(7, "3")
+    assert node.asks(step, uid=UID + 1)
+    assert not node.asks(step, uid=UID + 1)
 
 
 def test_no_more_jobs_are_remembered_than_are_known(node: Node) -> None:
