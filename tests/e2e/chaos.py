@@ -1,4 +1,4 @@
-"""What a chaos test is made of: jobs that tell what they see, faults, and looks at the pool all the while.
+"""What a chaos test is made of: jobs that tell what they see, people who submit them, and faults.
 
 A job holds a lock named by each of its slices for as long as it runs, so two jobs with one slice are found by the jobs
 themselves. Locks exist for the pool's slices only, so a job with any other is found too.
@@ -9,35 +9,30 @@ import os
 import random
 import subprocess
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurm_plugin.cli import client
-from slurm_plugin.cli.target import Target
-from slurm_plugin.cli.view import NodeView, PoolView, SliceState
-from slurm_plugin.errors import LabError, VgpuError
+from slurm_plugin.errors import LabError
 from slurm_plugin.lab import commands, simgpu
 from tests.e2e.live import Live
 
 SUBMIT_TRIES = 20  # of one job, while there may be no slurmctld
 SUBMIT_LIMIT_S = 60.0
-LOOK_EVERY_S = 1.0
 DESTROY = "nvmlGpuInstanceDestroy"
-TWICE = "Duplicate jobid"  # Slurm's reason, when slurmctld has forgotten a job and used its id again
 
-# NAME SECONDS FOLDER: a line in FOLDER/told at the beginning, at the end, and for what must not be.
+# NAME SECONDS FOLDER SLICES: a line in FOLDER/told at the beginning, at the end, and for what must not be.
 WORK = r"""#!/bin/sh
-name=$1 seconds=$2 folder=$3
+name=$1 seconds=$2 folder=$3 slices=$4
 tell() {
     echo "$1 $name $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} $SLURMD_NODENAME ${CUDA_VISIBLE_DEVICES:-}" >>"$folder/told"
 }
-[ -n "${CUDA_VISIBLE_DEVICES:-}" ] || { tell bare; exit 9; }
+mine=$(echo "${CUDA_VISIBLE_DEVICES:-}" | tr , ' ')
+[ "$(echo $mine | wc -w)" = "$slices" ] || { tell miscounted; exit 9; }
 tell began
 fd=3
-for uuid in $(echo "$CUDA_VISIBLE_DEVICES" | tr , ' '); do
+for uuid in $mine; do
     [ -e "$folder/locks/$uuid" ] || { tell unknown; exit 9; }
     eval "exec $fd<\"\$folder/locks/\$uuid\""
     flock -n $fd || { tell shared; exit 9; }
@@ -76,6 +71,7 @@ KINDS = (
     Kind(gres="vgpu:1/2", fits=_at_least(40)),
     Kind(gres="vgpu:10gb", tasks=4, options=("--array=1-4",), fits=_at_least(10)),
     Kind(gres="vgpu:20gb", nodes=2, options=("-N2",), srun="-N2", fits=_at_least(20)),
+    Kind(gres="", slices=0, fits=_at_least(0)),
     Kind(gres="vgpu:1g.10gb:2", parts=2, options=("-n2",), srun="-n2", fits=lambda profile: profile == "1g.10gb"),
 )
 
@@ -129,7 +125,7 @@ class Ground:
 
     def script(self, order: Order) -> str:
         name = f"{order.name}_$SLURM_ARRAY_TASK_ID" if order.kind.tasks > 1 else order.name
-        work = f"{self.work} {name} {order.seconds} {self.folder}"
+        work = f"{self.work} {name} {order.seconds} {self.folder} {order.kind.slices}"
         return STEPS.format(options=order.kind.srun, work=work) if order.kind.srun else f"exec {work}"
 
     def told(self) -> list[list[str]]:
@@ -151,7 +147,9 @@ class Ground:
     def faults_of(self, order: Order, job: str) -> list[str]:
         """What is wrong with what a completed job has told."""
         kind, mine = order.kind, [line for line in self.told() if line[1] == job]
-        ended = [(node, tuple(uuids.split(","))) for what, _, _, _, node, uuids in mine if what == "ended"]
+        ended = [
+            (node, tuple(filter(None, uuids.split(",")))) for what, _, _, _, node, uuids in mine if what == "ended"
+        ]
         wrong = [f"{job}: {' '.join(line)}" for line in mine if line[0] not in ("began", "ended")]
         if len(ended) < kind.nodes * kind.parts or len({node for node, _ in ended}) < kind.nodes:
             wrong.append(f"{job}: ended as {ended}")
@@ -193,7 +191,8 @@ class Crowd:
                 self.over.wait(1.0)
 
     def _sbatch(self, user: str, order: Order) -> bool:
-        options = ["--output=/dev/null", f"--job-name={order.name}", f"--gres={order.kind.gres}", *order.kind.options]
+        options = ["--output=/dev/null", f"--job-name={order.name}", *order.kind.options]
+        options += [f"--gres={order.kind.gres}"] if order.kind.gres else []
         script = f"--wrap={self.ground.script(order)}"
         with suppress(subprocess.TimeoutExpired):
             return self.ground.live.run(user, "sbatch", *options, script, limit_s=SUBMIT_LIMIT_S).code == 0
@@ -222,105 +221,6 @@ def strike(live: Live, event: str) -> bool:
     except LabError:
         return False
     return True
-
-
-@dataclass(slots=True)
-class Watch:
-    """Looks all the while. What it sees of a Slurm or a controller that is away is nothing."""
-
-    live: Live
-    over: threading.Event = field(default_factory=threading.Event)
-    states: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # (node, state, reason)
-    looks: int = 0  # at the counts, undisturbed
-    too_many: list[str] = field(default_factory=list)
-    _before: frozenset[str] = frozenset()
-
-    def run(self) -> None:
-        while not self.over.wait(LOOK_EVERY_S):
-            self._nodes()
-            self._counts()
-
-    def _nodes(self) -> None:
-        for line in self._ask("sinfo", "-h", "-N", "-p", "gpu", "-o", "%N|%T|%E").splitlines():
-            node, state, reason = line.split("|", 2)
-            self.states[node, state, reason] += 1
-
-    def drained(self) -> list[str]:
-        """Every drain but those that Slurm makes itself when it has used an id twice: the controller ends them."""
-        looks = self.states.items()
-        return [f"{node} {state}: {why} ({n})" for (node, state, why), n in looks if "drain" in state and why != TWICE]
-
-    @property
-    def twice(self) -> int:
-        """Looks that saw a node drained so."""
-        return sum(n for (_, state, why), n in self.states.items() if "drain" in state and why == TWICE)
-
-    def _counts(self) -> None:
-        """A look counts where nothing of a node moved while Slurm was asked; a fault is what two of them in a row see:
-        offers are decided a moment before Slurm has the counts.
-        """
-        before = self._pool()
-        jobs = self._ask("squeue", "-h", "-r", "-a", "-t", "R,CF,S", "-o", "%A").split()
-        shown = {node: self._shown(node) for node in self.live.lab.nodes}
-        after = self._pool()
-        if before is None or after is None or before.started_at != after.started_at:
-            return
-        now: set[str] = set()
-        for old, new in zip(before.nodes, after.nodes, strict=True):
-            seen = shown[new.name]
-            if seen is not None and new.agent_connected and _what_counts(old) == _what_counts(new):
-                self.looks += 1
-                now |= {f"{new.name} {fault}" for fault in _more_than_there(new, set(map(int, jobs)), *seen)}
-        self.too_many += sorted(now & self._before)
-        self._before = frozenset(now)
-
-    def _shown(self, node: str) -> tuple[dict[str, int], dict[str, int]] | None:
-        try:
-            return self.live.published(node), self.live.used(node)
-        except AssertionError:
-            return None
-
-    def _ask(self, *argv: str) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            return subprocess.run(
-                argv, env=self.live.env, capture_output=True, text=True, timeout=30, check=False
-            ).stdout
-        return ""
-
-    def _pool(self) -> PoolView | None:
-        return pool_of(self.live)
-
-
-def pool_of(live: Live) -> PoolView | None:
-    """None while the controller is away."""
-    lab = live.lab
-    try:
-        return client.fetch_pool(
-            Target(address=f"127.0.0.1:{lab.ports.controller}", uid=0, munge_socket=lab.munge_socket)
-        )
-    except (VgpuError, OSError):
-        return None
-
-
-def _what_counts(node: NodeView) -> object:
-    return (
-        node.agent_connected,
-        node.grants,
-        [(s.uuid, s.state, s.offered_as) for gpu in node.gpus for s in gpu.slices],
-    )
-
-
-def _more_than_there(
-    node: NodeView, running: set[int], published: dict[str, int], used: dict[str, int]
-) -> Iterator[str]:
-    """Classes of which more can be taken than slices are idle, or of a job that is not running any more."""
-    there = Counter(s.offered_as for gpu in node.gpus for s in gpu.slices if s.state is SliceState.IDLE)
-    for grant in node.grants:
-        if grant.job_id not in running:
-            there[grant.gres_class] += len(grant.slices)
-    for kind, count in published.items():
-        if kind != "pad" and kind and count - used.get(kind, 0) > there[kind]:
-            yield f"{kind}: {count} published, {used.get(kind, 0)} used, {there[kind]} there"
 
 
 @contextmanager

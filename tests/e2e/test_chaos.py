@@ -18,6 +18,7 @@ from slurm_plugin.lab.people import PEOPLE, ensure_people
 from slurm_plugin.lab.site import LabSpec
 from tests.e2e import chaos
 from tests.e2e.live import Live, name_of_this_run
+from tests.e2e.watch import Watch, pool_of
 
 pytestmark = pytest.mark.slurm
 
@@ -41,7 +42,7 @@ def arena(request: pytest.FixtureRequest) -> Iterator[Live]:
 @pytest.mark.parametrize(
     ("arena", "jobs", "storm_s", "strikes", "end_s"),
     [
-        pytest.param(10, 60, 30.0, 15, 100.0, id="60-jobs"),
+        pytest.param(10, 60, 30.0, 15, 150.0, id="60-jobs"),
         pytest.param(120, 300, 150.0, 70, 600.0, id="300-jobs", marks=pytest.mark.soak),
     ],
     indirect=["arena"],
@@ -52,7 +53,7 @@ def test_jobs_have_their_own_slices_and_end_whatever_is_killed_under_them(
     seed = chaos.seed_of_this_run()
     print(f"VGPU_CHAOS_SEED={seed}")
     ground = chaos.Ground(arena)
-    crowd, watch = chaos.Crowd(ground), chaos.Watch(arena)
+    crowd, watch = chaos.Crowd(ground), Watch(arena)
     people = [
         partial(crowd.submit_all, user, chaos.orders(user, jobs // len(PEOPLE), rng), rng, storm_s)
         for user in PEOPLE
@@ -120,7 +121,7 @@ def summary(
     rows: dict[str, tuple[str, int]],
     ground: chaos.Ground,
     hits: "Counter[str]",
-    watch: chaos.Watch,
+    watch: Watch,
     took_s: float,
 ) -> None:
     jobs = [job for order in crowd.submitted for job in order.jobs]
@@ -144,5 +145,5 @@ def nothing_is_left(live: Live, ground: chaos.Ground) -> None:
 
 
 def grants(live: Live) -> object:
-    pool = chaos.pool_of(live)
+    pool = pool_of(live)
     return "no answer" if pool is None else [grant for node in pool.nodes for grant in node.grants]
