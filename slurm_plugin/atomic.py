@@ -10,8 +10,8 @@ STRAY = ".new-"  # how the name of a file begins that was never finished
 
 def write(
     path: Path, data: bytes, *, mode: int, lasting: bool = True, beside: Callable[[], None] = lambda: None
-) -> None:
-    """Replace a file. `lasting`: it survives the machine too, not only this process. Raises OSError.
+) -> os.stat_result:
+    """Replace a file, and tell what it is then. `lasting`: it survives the machine too. Raises OSError.
 
     `beside` is called when the new file is whole and not yet in its place.
     Crash: the old file or the new one, perhaps beside a stray.
@@ -24,6 +24,7 @@ def write(
             file.flush()
             if lasting:
                 os.fsync(file.fileno())
+            facts = os.fstat(file.fileno())
         beside()
         Path(fresh).replace(path)
     except BaseException:
@@ -31,6 +32,7 @@ def write(
         raise
     if lasting:
         _sync(path.parent)
+    return facts
 
 
 def _sync(folder: Path) -> None:

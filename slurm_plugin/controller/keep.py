@@ -5,6 +5,7 @@ Nothing here is needed to be right: without it a controller that starts before i
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -58,19 +59,24 @@ class Keep:
     def catalogue_stamp(self) -> Stamp:
         """Another one when somebody has touched the file."""
         try:
-            facts = self._catalogue.stat()
+            return _stamp(self._catalogue.stat())
         except OSError:
             return ()
-        return (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_mode, facts.st_uid)
 
-    async def catalogue(self, text: str) -> None:
-        """Raises OSError."""
-        await asyncio.to_thread(_write, self._catalogue, text.encode(), mode=catalogue_file.MODE, folder=0o755)
+    async def catalogue(self, text: str) -> Stamp:
+        """Tells the stamp of what was written: the file itself may be another one a moment later. Raises OSError."""
+        return _stamp(
+            await asyncio.to_thread(_write, self._catalogue, text.encode(), mode=catalogue_file.MODE, folder=0o755)
+        )
 
 
-def _write(path: Path, data: bytes, *, mode: int, folder: int) -> None:
+def _stamp(facts: os.stat_result) -> Stamp:
+    return (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_mode, facts.st_uid)
+
+
+def _write(path: Path, data: bytes, *, mode: int, folder: int) -> os.stat_result:
     """`folder` is the mode of a folder that has to be made, whatever the umask."""
     if not path.parent.exists():
         path.parent.mkdir(parents=True)
         path.parent.chmod(folder)
-    atomic.write(path, data, mode=mode)
+    return atomic.write(path, data, mode=mode)
