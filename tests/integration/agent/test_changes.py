@@ -217,3 +217,28 @@ async def test_steps_of_one_gpu_wait_for_each_other(bench: Bench) -> None:
         assert bench.starts() == [("3g.40gb", 4)]
     async with bench.running():
         assert bench.starts() == [("3g.40gb", 4)]
+
+
+async def test_what_a_failed_step_left_half_made_is_destroyed(bench: Bench) -> None:
+    half = instance("A", "1g.20gb", 2, ci=-1, uuid="")
+    bench.gpus.now["A"] = gpu("A")
+
+    def crash(step: Step) -> None:
+        if step.create:
+            bench.gpus.now["A"] = gpu("A", instances=(half,))
+            raise NvmlError("lost half way")
+
+    async with bench.running():
+        assert bench.gpus.now["A"].instances == ()
+        bench.gpus.before = crash
+        with pytest.raises(NvmlError, match="half way"):
+            await bench.slices.make(Step(gpu="A", create=(("1g.20gb", 2),)))
+        assert bench.gpus.now["A"].instances == ()
+
+
+async def test_a_step_on_a_busy_slice_is_refused_and_changes_nothing(bench: Bench) -> None:
+    async with bench.running():
+        await bench.start(1)
+        with pytest.raises(GpuBusy, match="in use"):
+            await bench.slices.make(Step(gpu="A", destroy=(("1g.20gb", 0),)))
+        assert bench.gpus.steps == []

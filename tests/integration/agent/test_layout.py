@@ -8,7 +8,7 @@ from slurm_plugin.errors import GpuBusy
 from slurm_plugin.model import Gpu, MigMode, Step
 from slurm_plugin.wire import gpu_to_wire
 from tests.integration.agent.bench import BIG, FIRST, HALF, RECUT, Bench
-from tests.unit.agent.world import gpu, instance, terms, uuid
+from tests.unit.agent.world import FakeGpus, gpu, instance, terms, uuid
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -153,3 +153,18 @@ async def test_nothing_is_given_out_on_a_gpu_before_its_layout_is_back(bench: Be
     async with bench.running():
         assert faults == ["its layout is being restored"]
         assert not bench.seen().fault
+
+
+async def test_a_foreign_gpu_is_left_as_it_is(bench: Bench) -> None:
+    half = instance("B", "1g.20gb", 2, ci=-1, uuid="")
+    bench.gpus.now["B"] = gpu("B", instances=(half,), index=1)
+    async with bench.running():
+        assert bench.gpus.now["B"].instances == (half,)
+        assert bench.gpus.steps == []
+
+
+async def test_the_pools_gpus_are_switched_to_mig_again_after_a_reboot(bench: Bench) -> None:
+    off = gpu("A", mig=MigMode.DISABLED)
+    bench.gpus = FakeGpus(off, replace(off, uuid="B"))
+    async with bench.running():
+        assert [str(one.mig) for one in bench.gpus.inventory()] == ["enabled", "disabled"]

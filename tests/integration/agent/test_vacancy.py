@@ -1,4 +1,4 @@
-"""A slice that somebody has not left, seen by what he has open."""
+"""A slice that somebody has not left, seen by what he computes on or has open."""
 
 import asyncio
 import os
@@ -12,6 +12,7 @@ import pytest
 
 from slurm_plugin.agent import binding
 from slurm_plugin.agent import vacancy as vacancy_module
+from slurm_plugin.errors import GpuBusy, NvmlError
 from slurm_plugin.model import Gpu, Instance, Step
 from slurm_plugin.nvml.holders import open_in
 from slurm_plugin.wire import gpu_to_wire
@@ -170,3 +171,45 @@ async def test_a_run_does_not_wait_long_for_a_look_that_does_not_end(
         bench.book.unseen |= {FIRST, SECOND}
         await bench.start(1)
         assert bench.held() == {1: (BIG,)}
+
+
+async def test_a_slice_somebody_still_computes_on_is_given_to_nobody_until_he_leaves(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 0.001)
+    async with bench.running():
+        await bench.start(1)
+        bench.gpus.there[FIRST] = (4242,)
+        await bench.end(1)
+        await bench.until(lambda: bench.book.haunted.keys() == {FIRST})
+        wire = gpu_to_wire(bench.book.gpus[0], bench.book.haunted)
+        assert [one.uuid for one in wire.instances if one.foreign] == [FIRST]
+        with pytest.raises(GpuBusy, match="in use"):
+            await bench.slices.make(Step(gpu="A", destroy=(("1g.20gb", 0),)))
+        await bench.start(2)
+        assert bench.held() == {2: (SECOND,)}
+        bench.gpus.there.clear()
+        await bench.until(lambda: not bench.book.haunted)
+        await bench.start(3)
+        assert bench.held()[3] == (FIRST,)
+
+
+async def test_a_slice_that_was_in_use_before_the_agent_started_is_seen_so(bench: Bench) -> None:
+    bench.gpus.there[FIRST] = (4242,)
+    async with bench.running():
+        assert bench.book.haunted.keys() == {FIRST}
+
+
+async def test_a_silent_driver_is_not_taken_for_nobody(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench.running():
+        await bench.start(1)
+
+        def silent(_: str) -> tuple[int, ...]:
+            raise NvmlError("no answer")
+
+        monkeypatch.setattr(bench.gpus, "processes", silent)
+        monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 600.0)
+        await bench.end(1)
+        await bench.start(2)
+        assert bench.held() == {2: (SECOND,)}
+        assert bench.book.unseen == {FIRST}
