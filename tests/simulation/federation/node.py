@@ -44,6 +44,7 @@ class Node:
         self.name = rules.name
         self.set_by = 0.0  # seconds that its calendar is off
         self.disk_full = False
+        self.only_target = False
         self.dies = 0.0  # odds, at each commit
         self.life = 0
         self.journals = 0
@@ -79,6 +80,7 @@ class Node:
             self.world.after(self.world.chance.uniform(0.5, 60.0), self.boot)
 
     def lose_journal(self) -> None:
+        self.story.happened["journal lost"] += 1
         self.die()
         self.journals += 1  # no stream that was open to the old one carries on
         self.store.close()

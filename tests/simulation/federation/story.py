@@ -76,7 +76,9 @@ class Story:
             edge = number % 4 == 1  # it has nothing that jobs could run on
             house = House(pools={} if edge else {"batch": MOST_IN_POOL}, guests=guests)
             rules = SiteRules(name=name, peers=peers, origin=OriginRules(), house=house)
-            self.nodes[name] = Node(self, rules, Backend(self.world, self.truth, SLOTS))
+            node = Node(self, rules, Backend(self.world, self.truth, SLOTS))
+            node.only_target = number % 10 == 7  # it may lose its journal: no job is nowhere else
+            self.nodes[name] = node
 
     # -- the links
 
@@ -166,7 +168,7 @@ class Story:
             inputs=(Input(path=b"in", size=5, sha256=b""),) if number % 5 == 0 else (),
             lease=lease,
         )
-        home = chance.choice(tuple(self.nodes))
+        home = chance.choice([name for name, node in self.nodes.items() if not node.only_target])
         token = mint(int((EPOCH + at) * 1000), chance.randbytes(RANDOM_BYTES))
         wish = Wish(token=token, spec=spec, home=home)
         self.wishes[token] = wish
@@ -174,7 +176,7 @@ class Story:
         if number % 97 == 0:
             return self.world.after(self.scale.trouble_s, lambda: self._cancel(wish))
         if number % 8 == 2:
-            self.world.after(at + chance.uniform(0.0, 300.0), lambda: self._cancel(wish))
+            self.world.after(at + chance.choice([0.03, 0.2, 10.0, 100.0]), lambda: self._cancel(wish))
         if number % 8 == 3:
             self.world.after(at + chance.uniform(0.0, 300.0), lambda: self._requeue(wish))
         return None
@@ -243,14 +245,8 @@ class Story:
         at(lambda: setattr(node, "disk_full", True), 120.0, lambda: setattr(node, "disk_full", False))
         at(lambda: setattr(node.backend, "up", False), 200.0, lambda: setattr(node.backend, "up", True))
         at(node.die)
-        if int(name[4:]) % 10 == 7:
-            at(lambda: self._lose(node))
-
-    def _lose(self, node: Node) -> None:
-        """Only a site without jobs of its own may lose its journal and be forgiven."""
-        if not any(wish.home == node.name for wish in self.wishes.values()):
-            self.happened["journal lost"] += 1
-            node.lose_journal()
+        if node.only_target:
+            at(node.lose_journal)
 
     def _quiet(self) -> None:
         """No more faults."""

@@ -60,7 +60,10 @@ async def test_what_can_not_be_loaded_leaves_the_last_good_in_force(tmp_path: Pa
         for bad, why in (
             (b"", "holds no certificate"),
             (good[:200], "holds no certificate"),
-            (sites.credentials("edge").leaf_pem + good[: good.index(b"-----BEGIN CERT")], "is not the key of"),
+            (
+                sites.credentials("edge").own.certificate_pem + good[: good.index(b"-----BEGIN CERT")],
+                "is not the key of",
+            ),
             ((tmp_path / "edge" / SITE_FILE).read_bytes(), "the certificate is now edge's, and this is hpc"),
         ):
             path.write_bytes(bad)

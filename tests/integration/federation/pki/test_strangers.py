@@ -75,7 +75,9 @@ async def test_a_stranger_from_another_ca(tmp_path: Path) -> None:
         trusting.write_bytes(trusting.read_bytes() + (sites.root / "hpc" / CERTIFICATE).read_bytes())
         with pytest.raises(Untrusted, match=r"hpc at .* does not believe our certificate"):
             await dial(hpc.address, "hpc", others.credentials("edge"), now())
-        code, _ = await refused(hpc.address, forged.key_pem, forged.leaf_pem, pem(sites.authority.certificate))
+        code, _ = await refused(
+            hpc.address, forged.own.key_pem, forged.own.certificate_pem, pem(sites.authority.certificate)
+        )
         assert code is grpc.StatusCode.UNAVAILABLE
 
 
@@ -125,7 +127,9 @@ async def test_a_certificate_that_ended(tmp_path: Path) -> None:
             await dial(hpc.address, "hpc", late, now())
         with pytest.raises(Untrusted, match=r"hpc at .* does not believe our certificate"):
             await dial(hpc.address, "hpc", late, now() - DAY - datetime.timedelta(hours=1))  # its clock is behind
-        code, _ = await refused(hpc.address, late.key_pem, late.leaf_pem, pem(sites.authority.certificate))
+        code, _ = await refused(
+            hpc.address, late.own.key_pem, late.own.certificate_pem, pem(sites.authority.certificate)
+        )
         assert code is grpc.StatusCode.UNAVAILABLE
 
 

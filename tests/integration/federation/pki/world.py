@@ -124,8 +124,12 @@ async def dialled(world: World, near: str, far: str, address: str) -> AsyncItera
 
 
 async def echo(line: Line, what: bytes = b"hello") -> bytes:
-    reply: bytes = await line.channel.unary_unary(ECHO)(what, timeout=WAIT_S)
-    return reply
+    return await echoes(line.channel)(what, timeout=WAIT_S)
+
+
+def echoes(channel: grpc.aio.Channel) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
+    """What its other end does with bytes."""
+    return channel.unary_unary(ECHO)
 
 
 async def exchange(call: Any, what: bytes) -> bytes:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -44,8 +45,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
     one.close()
 
 
-def attempt(number: int, state: Target = Target.READY, **facts: object) -> Attempt:
-    return Attempt(key=Key(UUID(int=number), 1), origin="edge", pool="gpu", state=state, **facts)  # type: ignore[arg-type]
+def attempt(number: int, state: Target = Target.READY, **facts: Any) -> Attempt:
+    return Attempt(key=Key(UUID(int=number), 1), origin="edge", pool="gpu", state=state, **facts)
 
 
 def test_a_job_and_its_spec_come_back_byte_for_byte(store: Store) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def fill(path: Path) -> None:
 async def test_many_at_once_become_durable_together(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[str] = []
     one = writing.Writer(path, journal=job(1).token, at=places.append)
-    await asyncio.gather(*(one.run(lambda store, number=number: add(store, number)) for number in range(1000)))
+    await asyncio.gather(*(one.run(partial(add, number=number)) for number in range(1000)))
     await one.close()
     assert places.count("commit: after") < 500
     store = opened(path)
@@ -83,7 +84,7 @@ async def test_a_full_disk_stops_accepting_and_goes_on_with_what_is_under_way(sm
     path = small_disk / "fed.db"
     one = writer(path, reserve_bytes=2 << 20, ballast_bytes=2 << 20)
     assert await one.run(lambda store: store.may_accept())
-    await asyncio.gather(*(one.run(lambda store, number=number: add(store, number)) for number in range(100)))
+    await asyncio.gather(*(one.run(partial(add, number=number)) for number in range(100)))
     fill(small_disk / "others")  # somebody else takes the disk to its last byte
     assert not await one.run(lambda store: store.may_accept())
 
@@ -93,7 +94,7 @@ async def test_a_full_disk_stops_accepting_and_goes_on_with_what_is_under_way(sm
         store.save_job(job(number, Origin.DONE, ended_at=1.0), was=now)
 
     for number in range(100):
-        await one.run(lambda store, number=number: end(store, number))
+        await one.run(partial(end, number=number))
     assert not (small_disk / "fed.db.ballast").exists()
     (small_disk / "others").unlink()
     for _ in range(writing.HOLD_EVERY):
