@@ -223,8 +223,17 @@ def test_slices_of_a_node_whose_agent_is_away_are_unknown_and_not_free() -> None
 
 def test_an_explanation_is_a_few_lines_that_nothing_can_forge() -> None:
     hostile = Explanation(
-        **{"job_id": 5, "uid": 1000, "gres_class": "a\nb", "count": 1, "nodes": 1, "tasks": 1, "priority": 9},
-        **{"submitted_at": 0, "why": Why.SLURM, "reason": "x", "limit": "x\x1b[2J\ny"},
+        job_id=5,
+        uid=1000,
+        gres_class="a\nb",
+        count=1,
+        nodes=1,
+        tasks=1,
+        priority=9,
+        submitted_at=0,
+        why=Why.SLURM,
+        reason="x",
+        limit="x\x1b[2J\ny",
         instead=tuple(Instead(gres_class=f"c{nth}", idle=nth) for nth in range(500)),
     )
     shown = explanation_lines(hostile, names, str)

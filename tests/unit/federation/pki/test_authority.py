@@ -11,7 +11,7 @@ from cryptography import x509
 from federation.errors import ConfigError, Untrusted
 from federation.pki import authority as ca
 from federation.pki.authority import State, check_out, create, hand_out, open_authority
-from federation.pki.certificates import LEAF_LIFE, SKEW, Extra, fingerprint
+from federation.pki.certificates import LEAF_LIFE, SKEW, Extra, fingerprint, number_of
 from federation.pki.judge import Trust, judge
 from federation.pki.names import site_of
 
@@ -79,10 +79,10 @@ def test_a_site_has_one_certificate_until_it_renews(authority: ca.Authority) -> 
 def test_revoked_is_for_good(authority: ca.Authority, folder: Path) -> None:
     leaf = authority.issue("edge", NONE, LEAF_LIFE, NOW).certificate
     other = authority.issue("hpc", NONE, LEAF_LIFE, NOW).certificate
-    number = ca.number_of(authority.crl())
+    number = number_of(authority.crl())
     (doomed,) = authority.revoke("edge", None, NOW)
     assert doomed.serial == leaf.serial_number
-    assert ca.number_of(authority.crl()) == number + 1
+    assert number_of(authority.crl()) == number + 1
     revoked = frozenset((fingerprint(authority.certificate), one.serial_number) for one in authority.crl())
     trust = Trust(authorities=(authority.certificate,), revoked=revoked, allowed={"edge": b"", "hpc": b""})
     with pytest.raises(Untrusted, match="edge was revoked"):

@@ -1,6 +1,7 @@
 """Where a job goes, and what its user is told of each pool."""
 
 from dataclasses import replace
+from typing import Any
 
 from federation.model.messages import Room
 from federation.model.spec import Input, JobSpec
@@ -21,8 +22,8 @@ def chosen(choice: Choice) -> str:
     return choice.pool.name if choice.pool else ""
 
 
-def why(pool: Pool, spec: JobSpec = SPEC, rules: Rules | None = None, **more: object) -> str:
-    choice = choose(replace(ask(spec), **more), [pool], rules or Rules())  # type: ignore[arg-type]
+def why(pool: Pool, spec: JobSpec = SPEC, rules: Rules | None = None, **more: Any) -> str:
+    choice = choose(replace(ask(spec), **more), [pool], rules or Rules())
     assert choice.pool is None
     return dict(choice.reasons)[pool.name]
 
