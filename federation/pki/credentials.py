@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from federation.errors import ConfigError, FedError, Untrusted
 from federation.pki import files
-from federation.pki.certificates import fingerprint, pem
+from federation.pki.certificates import Pair, fingerprint, pem
 from federation.pki.judge import Trust, judge
 from federation.pki.names import site_of
 
@@ -42,19 +41,12 @@ class Files:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
     site: str
-    key: ec.EllipticCurvePrivateKey
-    leaf: x509.Certificate
+    own: Pair
     trust: Trust
 
     @property
-    def key_pem(self) -> bytes:
-        return self.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-
-    @property
-    def leaf_pem(self) -> bytes:
-        return pem(self.leaf)
+    def leaf(self) -> x509.Certificate:
+        return self.own.certificate
 
     @property
     def authorities_pem(self) -> bytes:
@@ -84,7 +76,7 @@ def load(paths: Files) -> Credentials:
     pins = {peer.site: _pin(peer, authorities) for peer in paths.peers}
     trust = Trust(authorities=tuple(authorities), revoked=_revoked(paths.crls, authorities), allowed=pins)
     try:
-        return Credentials(site=site_of(leaf), key=key, leaf=leaf, trust=trust)
+        return Credentials(site=site_of(leaf), own=Pair(key=key, certificate=leaf), trust=trust)
     except Untrusted as error:
         raise ConfigError(f"{paths.certificate}: {error}", hint=error.hint) from None
 

@@ -62,9 +62,7 @@ async def dial(
         raise Untrusted(f"{address} is {proven}, not {site}", hint=f"see peers.{site}.address")
     if not dns_names(far):
         raise Untrusted(f"the certificate of {site} has no DNS name", hint="TLS wants one; any will do")
-    tls = grpc.ssl_channel_credentials(
-        root_certificates=pem(far), private_key=credentials.key_pem, certificate_chain=credentials.leaf_pem
-    )
+    tls = grpc.ssl_channel_credentials(pem(far), credentials.own.key_pem, credentials.own.certificate_pem)
     own = (("grpc.ssl_target_name_override", dns_names(far)[0]), ("grpc.enable_http_proxy", 0))
     channel = grpc.aio.secure_channel(address, tls, options=(*options, *own))
     return Line(channel=channel, site=site, far=far, near=credentials.leaf)
@@ -104,7 +102,7 @@ def _context(credentials: Credentials) -> ssl.SSLContext:
     context.set_alpn_protocols(["h2"])
     handle = os.memfd_create("certificate", os.MFD_CLOEXEC)  # ssl takes a key from a file only; this one is in memory
     try:
-        os.write(handle, credentials.key_pem + credentials.leaf_pem)
+        os.write(handle, credentials.own.key_pem + credentials.own.certificate_pem)
         context.load_cert_chain(f"/proc/self/fd/{handle}")
     finally:
         os.close(handle)

@@ -194,5 +194,5 @@ def open_port(server: grpc.aio.Server, listen: str, keeper: Keeper) -> int:
 
 
 def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfiguration:
-    pair = (credentials.key_pem, credentials.leaf_pem)
+    pair = (credentials.own.key_pem, credentials.own.certificate_pem)
     return grpc.ssl_server_certificate_configuration([pair], root_certificates=credentials.authorities_pem)

@@ -1,0 +1,79 @@
+"""Who is at the other end of the local socket: the kernel says it, nothing that he sends does."""
+
+import os
+import pwd
+import socket
+import stat
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from federation.errors import ConfigError, Refused
+from federation.pki.files import check_place
+
+BACKLOG = 128
+_UCRED = struct.Struct("3i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    pid: int
+    uid: int
+    gid: int
+    user: str
+    admin: bool  # root, the daemon's own user, and those that fed.yaml names
+
+    def may_see(self, owner: str) -> bool:
+        """His own jobs; an admin all."""
+        return self.admin or (bool(owner) and self.user == owner)
+
+
+def caller_of(connection: socket.socket, admins: Collection[str] = ()) -> Caller:
+    """As he was when he connected. Raises Refused for a user that this host does not know."""
+    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    own = uid in (0, os.geteuid())
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        if not own:
+            raise Refused(f"uid {uid} is nobody on this host") from None
+        user = ""
+    return Caller(pid=pid, uid=uid, gid=gid, user=user, admin=own or user in admins)
+
+
+def listening(path: Path) -> socket.socket:
+    """A socket that everybody may connect to, in a folder where nobody else can put another in its place.
+
+    Raises ConfigError when a daemon listens there, or when something is there that is no socket.
+    """
+    check_place(path.parent)
+    _clear(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o666)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"can't listen on {path}: {error.strerror or error}") from None
+    return listener
+
+
+def _clear(path: Path) -> None:
+    """Remove the socket of a daemon that was killed."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise ConfigError(f"{path} is there, and is no socket", hint="move it away, or name another in fed.yaml")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+        except BlockingIOError:
+            raise ConfigError(f"a daemon listens on {path}, and is busy") from None
+        else:
+            raise ConfigError(f"a daemon listens on {path}", hint="there is one daemon a site and socket")
