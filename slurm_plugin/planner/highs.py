@@ -56,7 +56,7 @@ class Highs:
         program.a_matrix_.start_ = np.array(matrix.starts, dtype=np.int32)
         program.a_matrix_.index_ = np.array(matrix.rows, dtype=np.int32)
         program.a_matrix_.value_ = np.array(matrix.values, dtype=float)
-        self._solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._solver: Any = highspy.Highs()
         for option, value in (
             ("output_flag", False),
             ("threads", 1),
