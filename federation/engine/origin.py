@@ -115,6 +115,7 @@ class OriginSide:
         known = self.sites[site]
         known.linked, known.follow_at = up, now.mono
         if up:
+            known.heard = now.mono
             store.wake_site(site, now.wall)
         return []
 

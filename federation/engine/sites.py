@@ -9,6 +9,7 @@ from federation.policy.breaker import Breaker
 from federation.policy.choose import Pool
 from federation.ports import Now
 
+SILENT_S = 20.0  # a site that was not heard for longer, though there seems to be a link, gets no new job
 MAX_POOLS = 1000  # of all sites together; more are not considered
 
 
@@ -55,7 +56,7 @@ class Sites:
             Pool(
                 site=site.name,
                 room=room,
-                linked=site.linked,
+                linked=site.linked and now.mono - site.heard <= SILENT_S,
                 local=site.name == self.own,
                 cools_for_s=self.breaker(f"{site.name}/{room.pool}").cools_for(now.mono),
                 sent=jobs[Origin.SENDING, site.name, room.pool] + jobs[Origin.UNKNOWN, site.name, room.pool],

@@ -163,7 +163,7 @@ class Story:
             user=chance.choice(USERS),
             name=b"rejected" if number % 97 == 0 else chance.choice(HOSTILE),
             script=chance.randbytes(20),
-            env=((b"A,B", b"1\n2"),),
+            env=((b"A_B", b"1,\n2"),),
             time_limit_s=3600,
             inputs=(Input(path=b"in", size=5, sha256=b""),) if number % 5 == 0 else (),
             lease=lease,

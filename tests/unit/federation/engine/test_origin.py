@@ -1,0 +1,284 @@
+"""What an origin does with its users' jobs."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from federation.engine.effects import FetchResults, PushInputs, Send
+from federation.engine.origin import ANSWER_S, LEASE_MARGIN, LEASE_MARGIN_S, RECHOOSE_S
+from federation.engine.sites import SILENT_S
+from federation.errors import Refused, StoreFull, Unavailable
+from federation.model.messages import Busy, Cancel, Changes, Follow, Record, Release, Signal, Submit, Told
+from federation.model.spec import Input, Lease, OnSilence
+from federation.model.states import End, Origin, Outcome, Target
+from federation.model.token import Key
+from federation.policy.choose import Rules
+from federation.ports import Sight
+from tests.unit.federation.engine.bench import EXIT, KEY, SPEC, TOKEN, Pair, Site, messages, only
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def told(key: Key, state: Target, revision: int = 1000, **facts: object) -> Told:
+    return Told(journal=UUID(int=3), record=Record(key=key, revision=revision, state=state, **facts))  # type: ignore[arg-type]
+
+
+# -- accepting and choosing
+
+
+def test_asking_again_with_the_same_token_is_the_same_job(pair: Pair) -> None:
+    assert pair.edge.submit() == pair.edge.submit(replace(SPEC, script=b"other"))
+
+
+def test_with_no_link_a_job_waits_here_and_says_why(pair: Pair) -> None:
+    pair.edge.link("hpc", up=False)
+    pair.edge.submit()
+    assert only(pair.edge.due(), Send) == []
+    assert (pair.edge.job.state, pair.edge.job.why) == (Origin.QUEUED, "no pool fits now")
+    assert pair.edge.job.reasons == (("hpc/gpu", "no link now"),)
+    pair.edge.time += RECHOOSE_S
+    pair.edge.link("hpc")
+    assert messages(pair.edge.due(), Submit) == [Submit(key=KEY, pool="gpu", spec=SPEC)]
+    assert pair.edge.job.reasons[0][1].startswith("chosen")
+
+
+def test_new_room_wakes_the_jobs_that_wait_for_it() -> None:
+    edge = Site("edge", ("hpc",))
+    edge.link("hpc")
+    edge.submit()
+    edge.due()
+    pair = Pair.__new__(Pair)
+    pair.edge = edge
+    pair.offers("gpu")
+    assert len(messages(edge.due(), Submit)) == 1
+
+
+def test_more_than_it_takes_is_refused_for_now() -> None:
+    edge = Site("edge", (), most_open=1)
+    edge.submit()
+    with pytest.raises(Unavailable, match="1 jobs are open"):
+        edge.submit(token=UUID(int=2))
+    edge.submit()
+
+
+def test_without_room_in_the_journal_a_known_job_is_still_acknowledged(pair: Pair) -> None:
+    pair.edge.submit()
+    pair.edge.may_accept = False
+    assert pair.edge.submit().token == TOKEN
+    with pytest.raises(StoreFull):
+        pair.edge.submit(token=UUID(int=2))
+
+
+def test_what_a_choice_costs_is_counted_against_the_day_s_budget() -> None:
+    pair = Pair(placing=Rules(budget_per_day={"lab": 3.0}))
+    pair.offers("gpu", price_per_hour=2.0)
+    pair.edge.submit()
+    pair.edge.submit(token=UUID(int=2))
+    assert len(messages(pair.edge.due(), Submit)) == 1
+    waits = pair.edge.store.job(UUID(int=2))
+    assert waits is not None
+    assert waits.reasons == (("hpc/gpu", "over budget: 2.00 more than the 1.00 left of today's 3.00"),)
+    pair.edge.time += 86400.0
+    pair.offers("gpu", price_per_hour=2.0)
+    assert len(messages(pair.edge.due(), Submit)) == 2  # the first one again, and the second on a new day
+
+
+# -- silence
+
+
+def test_a_submit_without_an_answer_is_unknown_and_asked_again(pair: Pair) -> None:
+    pair.edge.submit()
+    pair.edge.due()
+    again = pair.edge.due(ANSWER_S)
+    assert pair.edge.job.state is Origin.UNKNOWN
+    assert messages(again, Submit) == [Submit(key=KEY, pool="gpu", spec=SPEC)]
+
+
+def test_a_lost_link_is_no_verdict_however_long(pair: Pair) -> None:
+    pair.running()
+    pair.edge.link("hpc", up=False)
+    for _ in range(50):
+        assert only(pair.edge.due(3600.0), Send) == []
+    assert (pair.edge.job.state, pair.edge.job.attempt) == (Origin.RUNNING, 1)
+
+
+@pytest.mark.parametrize("on_silence", [OnSilence.REPLACE, OnSilence.STOP])
+def test_only_a_lease_to_replace_starts_another_attempt(pair: Pair, on_silence: OnSilence) -> None:
+    pair.running(replace(SPEC, lease=Lease(on_silence=on_silence, after_s=100.0)))
+    pair.edge.link("hpc", up=False)
+    pair.edge.due(100.0 * LEASE_MARGIN + LEASE_MARGIN_S - 1)
+    assert pair.edge.job.state is Origin.RUNNING
+    pair.edge.due(2.0)
+    replaced = on_silence is OnSilence.REPLACE
+    assert (pair.edge.job.state, pair.edge.job.attempt) == ((Origin.QUEUED, 2) if replaced else (Origin.RUNNING, 1))
+    pair.edge.link("hpc")
+    assert messages(pair.edge.due(), Cancel) == ([Cancel(key=KEY, pool="gpu")] if replaced else [])
+
+
+def test_a_site_that_seems_to_be_linked_and_says_nothing_gets_no_new_job(pair: Pair) -> None:
+    pair.edge.submit()
+    assert messages(pair.edge.due(SILENT_S + 1), Submit) == []
+    assert pair.edge.job.reasons == (("hpc/gpu", "no link now"),)
+
+
+def test_busy_is_no_verdict_and_told(pair: Pair) -> None:
+    pair.edge.submit()
+    pair.edge.due()
+    pair.edge.hears("hpc", Busy(key=KEY, why="short of room"))
+    assert (pair.edge.job.state, pair.edge.job.attempt) == (Origin.SENDING, 1)
+    assert "short of room" in pair.edge.job.why
+
+
+# -- what the target tells
+
+
+def test_a_refusal_for_good_sends_it_elsewhere_as_the_next_attempt(pair: Pair) -> None:
+    pair.offers("gpu", "cpu")
+    pair.edge.submit(replace(SPEC, user="nobody"))
+    pair.carry(pair.edge, pair.edge.due())
+    assert (pair.edge.job.state, pair.edge.job.attempt, pair.edge.job.avoid) == (Origin.QUEUED, 2, ("hpc/gpu",))
+    pair.carry(pair.edge, pair.edge.due())
+    assert pair.edge.job.avoid == ("hpc/gpu", "hpc/cpu")
+    pair.edge.due()
+    assert pair.edge.job.state is Origin.QUEUED
+    assert {reason for _, reason in pair.edge.job.reasons} == {"it refused this job"}
+
+
+def test_it_is_done_only_when_its_output_is_here_and_then_released(pair: Pair) -> None:
+    pair.running()
+    asked = pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=EXIT))
+    assert only(asked, FetchResults) == [FetchResults(site="hpc", key=KEY, outcome=EXIT)]
+    assert pair.edge.job.state is Origin.RESULTS_PENDING
+    assert pair.hpc.attempt().state is Target.ENDED
+    assert len(only(pair.edge.due(10.0), FetchResults)) == 1  # it was cut: go on
+    done = pair.edge.run(lambda: pair.edge.engine.follower.fetched(pair.edge.store, KEY, pair.edge.now()))
+    assert messages(done, Release) == [Release(key=KEY)]
+    assert (pair.edge.job.state, pair.edge.job.outcome) == (Origin.DONE, EXIT)
+    pair.carry(pair.edge, done)
+    assert pair.hpc.attempt().state is Target.RELEASED
+    assert pair.edge.store.due_commands(1e12, 9) == []
+
+
+def test_without_any_output_it_is_done_at_once(pair: Pair) -> None:
+    pair.running()
+    pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=replace(EXIT, stdout_size=0)))
+    assert pair.edge.job.state is Origin.DONE
+
+
+def test_inputs_are_pushed_until_the_target_has_them(pair: Pair) -> None:
+    pair.edge.submit(replace(SPEC, inputs=(Input(path=b"in", size=0, sha256=b""),)))
+    assert len(only(pair.carry(pair.edge, pair.edge.due()), PushInputs)) == 1
+    assert pair.edge.job.state is Origin.ACCEPTED
+    assert len(only(pair.edge.due(10.0), PushInputs)) == 1
+    pair.carry(pair.hpc, pair.hpc.backend("inputs_here", KEY))
+    assert only(pair.edge.due(1000.0), PushInputs) == []
+
+
+def test_what_is_older_than_what_it_knows_changes_nothing(pair: Pair) -> None:
+    pair.running()
+    before = pair.edge.job
+    pair.edge.hears("hpc", told(KEY, Target.PENDING, revision=1))
+    pair.edge.hears("hpc", told(KEY, Target.ENDED, revision=1, outcome=EXIT))
+    assert pair.edge.job == before
+
+
+def test_another_site_has_no_say(pair: Pair) -> None:
+    pair.running()
+    cancel = pair.edge.asked("cancel")
+    for site in ("cloud", "mallory"):
+        pair.edge.hears(site, told(KEY, Target.ENDED, outcome=EXIT))
+    assert pair.edge.job.state is Origin.STOPPING
+    assert len(pair.edge.store.commands_of(KEY)) == len(cancel) == 1
+
+
+def test_after_a_gap_it_asks_from_where_it_is(pair: Pair) -> None:
+    pair.pending()
+    known = pair.edge.store.followed("hpc")
+    assert known is not None
+    record = Record(key=KEY, revision=known.cursor + 9, state=Target.RUNNING)
+    gap = Changes(journal=known.journal, after=known.cursor + 5, upto=known.cursor + 9, records=(record,))
+    assert messages(pair.edge.hears("hpc", gap), Follow) == [Follow(journal=known.journal, after=known.cursor)]
+    assert pair.edge.job.state is Origin.ACCEPTED
+
+
+def test_a_target_with_a_new_journal_is_asked_again_about_all_it_may_have(pair: Pair) -> None:
+    pair.running()
+    pair.hpc.new_journal(UUID(int=77))
+    pair.hpc.restart()
+    pair.carry(pair.edge, pair.edge.due(10.0))
+    assert pair.edge.job.state is Origin.UNKNOWN
+    pair.carry(pair.edge, pair.edge.due(0.0))
+    pair.hpc.due(1.0)
+    pair.carry(pair.hpc, pair.hpc.sees(Sight.RUNNING, started_at=5.0))
+    assert (pair.edge.job.state, pair.edge.job.attempt) == (Origin.RUNNING, 1)
+
+
+@pytest.mark.parametrize(("on_silence", "state"), [("keep", Origin.DONE), ("replace", Origin.QUEUED)])
+def test_a_lost_attempt_ends_the_job_or_is_replaced_by_lease(pair: Pair, on_silence: str, state: Origin) -> None:
+    pair.running(replace(SPEC, lease=Lease(on_silence=OnSilence(on_silence), after_s=1e9)))
+    lost = Outcome(end=End.LOST)
+    pair.edge.hears("hpc", told(KEY, Target.ENDED, outcome=lost))
+    assert pair.edge.job.state is state
+    assert [one.kind for one in pair.edge.store.commands_of(KEY)] == ["release"]
+
+
+# -- cancel, requeue, signal
+
+
+def test_a_job_that_waits_here_is_cancelled_at_once(pair: Pair) -> None:
+    pair.edge.submit()
+    assert pair.edge.asked("cancel") == []
+    assert pair.edge.job.outcome == Outcome(end=End.CANCELLED, ended_at=pair.edge.time)
+    with pytest.raises(Refused, match="is over: cancelled"):
+        pair.edge.asked("cancel")
+
+
+def test_a_cancel_is_said_again_after_a_restart_until_it_is_confirmed(pair: Pair) -> None:
+    pair.running()
+    pair.edge.link("hpc", up=False)
+    pair.edge.asked("cancel")
+    pair.edge.restart()
+    assert messages(pair.edge.due(1000.0), Cancel) == []
+    pair.edge.link("hpc")
+    for _ in range(3):
+        assert messages(pair.edge.due(1000.0), Cancel) == [Cancel(key=KEY, pool="gpu")]
+    assert pair.edge.asked("cancel") == []
+    pair.edge.hears("hpc", told(KEY, Target.ENDED, outcome=Outcome(end=End.CANCELLED)))
+    assert (pair.edge.job.state, pair.edge.store.commands_of(KEY)[0].kind) == (Origin.DONE, "release")
+
+
+def test_a_cancel_loses_to_an_end_that_came_first(pair: Pair) -> None:
+    pair.running()
+    pair.hpc.sees(Sight.EXITED, outcome=EXIT)
+    pair.carry(pair.edge, pair.edge.asked("cancel"))
+    assert pair.edge.job.outcome == EXIT
+
+
+def test_a_requeue_waits_for_the_end_of_the_attempt_before_the_next(pair: Pair) -> None:
+    pair.running()
+    pair.carry(pair.edge, pair.edge.asked("requeue"))
+    assert (pair.edge.job.state, pair.edge.job.attempt) == (Origin.REQUEUING, 1)
+    killed = Outcome(end=End.SIGNALED, signal=15, started_at=5.0)
+    pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=killed))
+    assert (pair.edge.job.state, pair.edge.job.attempt) == (Origin.QUEUED, 2)
+    assert pair.hpc.attempt().state is Target.RELEASED
+    pair.carry(pair.edge, pair.edge.due())
+    assert pair.edge.job.key == Key(TOKEN, 2)
+    late = pair.hpc.hears("edge", Cancel(key=KEY, pool="gpu"))
+    assert messages(late, Told)[0].record.key == KEY
+    assert pair.hpc.attempt(Key(TOKEN, 2)).state is Target.READY
+
+
+def test_a_signal_reaches_a_running_attempt_once(pair: Pair) -> None:
+    with pytest.raises(Refused, match="no job"):
+        pair.edge.asked("signal", 10)
+    pair.running()
+    [first] = messages(pair.edge.asked("signal", 10), Signal)
+    assert first == Signal(key=KEY, number=1, signal=10)
+    pair.carry(pair.edge, pair.edge.asked("signal", 12))
+    assert messages(pair.edge.due(1000.0), Signal) == []  # the second one's confirmation covers the first
+    assert pair.hpc.attempt().signals == 2

@@ -1,0 +1,238 @@
+"""What a target does with attempts that other sites send it."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from federation.engine.effects import Deliver, Fence, Forget, HandOver, Look
+from federation.engine.target import ASK_S, POLL_S, TOMBSTONE_S
+from federation.model.messages import Busy, Cancel, Changes, Follow, Release, Signal, Submit, Told
+from federation.model.spec import Input, Lease, OnSilence
+from federation.model.states import End, Outcome, Target
+from federation.model.token import Key
+from federation.ports import Sight
+from tests.unit.federation.engine.bench import EXIT, KEY, SPEC, Site, messages, only
+
+SUBMIT = Submit(key=KEY, pool="gpu", spec=SPEC)
+CANCEL = Cancel(key=KEY, pool="gpu")
+KILLED = Outcome(end=End.SIGNALED, signal=15, started_at=5.0, ended_at=6.0)
+
+
+@pytest.fixture
+def hpc() -> Site:
+    return Site("hpc", ("edge", "cloud"))
+
+
+def pending(hpc: Site, submit: Submit = SUBMIT) -> None:
+    hpc.hears("edge", submit)
+    hpc.due()
+    hpc.backend("handed_over", submit.key, "77")
+
+
+def running(hpc: Site, submit: Submit = SUBMIT) -> None:
+    pending(hpc, submit)
+    hpc.sees(Sight.RUNNING, submit.key, started_at=5.0)
+
+
+# -- letting in
+
+
+def test_the_same_submit_twice_is_one_attempt(hpc: Site) -> None:
+    hpc.hears("edge", SUBMIT)
+    assert messages(hpc.hears("edge", SUBMIT), Told)[0].record.state is Target.READY
+    assert hpc.due() == [HandOver(pool="gpu", key=KEY, spec=SPEC, user="a_smith")]
+    assert hpc.due() == []
+
+
+def test_a_refusal_is_durable_so_that_a_late_copy_does_not_run(hpc: Site) -> None:
+    for number in range(3):
+        hpc.hears("edge", replace(SUBMIT, key=Key(UUID(int=10 + number), 1)))
+    refused = messages(hpc.hears("edge", SUBMIT), Told)[0].record
+    assert (refused.state, refused.outcome and refused.outcome.end) == (Target.RELEASED, End.NO_ROOM)
+    for number in range(3):
+        hpc.backend("fenced", Key(UUID(int=10 + number), 1), True)
+        hpc.hears("edge", Cancel(key=Key(UUID(int=10 + number), 1), pool="gpu"))
+        hpc.backend("fenced", Key(UUID(int=10 + number), 1), True)
+    assert messages(hpc.hears("edge", SUBMIT), Told)[0].record == refused
+    assert only(hpc.due(1000.0), HandOver) == []
+
+
+def test_without_room_in_the_journal_nothing_new_comes_in_and_what_is_known_is_told(hpc: Site) -> None:
+    hpc.hears("edge", SUBMIT)
+    hpc.may_accept = False
+    other = replace(SUBMIT, key=Key(UUID(int=2), 1))
+    assert messages(hpc.hears("edge", other), Busy)[0].key == other.key
+    assert len(messages(hpc.hears("edge", SUBMIT), Told)) == 1
+
+
+def test_it_waits_for_its_inputs(hpc: Site) -> None:
+    hpc.hears("edge", replace(SUBMIT, spec=replace(SPEC, inputs=(Input(path=b"x", size=0, sha256=b""),))))
+    assert hpc.due(1000.0) == []
+    hpc.backend("inputs_here", KEY)
+    assert len(only(hpc.due(), HandOver)) == 1
+
+
+def test_a_site_hears_of_its_own_attempts_only(hpc: Site) -> None:
+    running(hpc)
+    assert messages(hpc.hears("cloud", Release(key=KEY)), Told)[0].record.outcome is None
+    hpc.hears("cloud", Signal(key=KEY, number=1, signal=9))
+    assert messages(hpc.hears("cloud", Follow(journal=None, after=0)), Changes)[0].records == ()
+    assert (hpc.attempt().state, hpc.attempt().signals) == (Target.RUNNING, 0)
+
+
+# -- the backend
+
+
+def test_an_ambiguous_answer_is_looked_into_before_anything_else(hpc: Site) -> None:
+    hpc.hears("edge", SUBMIT)
+    hpc.due()
+    hpc.backend("unanswered", KEY)
+    assert hpc.due(ASK_S) == [Look(pool="gpu", keys=(KEY,))]
+    hpc.sees(Sight.PENDING, handle="77")
+    assert (hpc.attempt().state, hpc.attempt().handle) == (Target.PENDING, "77")
+
+
+def test_after_a_restart_the_backend_is_asked_before_anything_is_handed_over_again(hpc: Site) -> None:
+    hpc.hears("edge", SUBMIT)
+    hpc.due()
+    hpc.restart()
+    assert hpc.due() == [Look(pool="gpu", keys=(KEY,))]
+
+
+def test_what_the_backend_forgot_before_it_started_is_handed_over_again_after_two_looks(hpc: Site) -> None:
+    pending(hpc)
+    hpc.sees(Sight.ABSENT)
+    assert hpc.attempt().state is Target.PENDING
+    hpc.sees(Sight.PENDING)
+    hpc.sees(Sight.ABSENT)
+    assert hpc.attempt().state is Target.PENDING  # they have to agree in a row
+    hpc.sees(Sight.ABSENT)
+    assert hpc.attempt().state is Target.READY
+    assert len(only(hpc.due(10.0), HandOver)) == 1
+
+
+def test_what_had_started_and_is_gone_is_lost_after_two_looks_and_never_handed_over_again(hpc: Site) -> None:
+    running(hpc)
+    hpc.sees(Sight.GONE)
+    assert hpc.attempt().state is Target.RUNNING
+    hpc.sees(Sight.ABSENT)
+    assert hpc.attempt().outcome == Outcome(
+        end=End.LOST, started_at=5.0, ended_at=hpc.time, reason="it left no exit record"
+    )
+    assert hpc.due(1000.0) == []
+
+
+def test_a_look_that_shows_nothing_of_it_changes_nothing(hpc: Site) -> None:
+    running(hpc)
+    before = hpc.attempt()
+    for _ in range(20):
+        hpc.backend("looked", {})
+    assert hpc.attempt() == before
+    assert hpc.due(POLL_S) == [Look(pool="gpu", keys=(KEY,))]
+
+
+def test_a_backend_that_is_away_is_tried_again_later_and_later(hpc: Site) -> None:
+    hpc.hears("edge", SUBMIT)
+    waits = []
+    for _ in range(12):
+        hpc.due()
+        hpc.backend("not_handed_over", KEY, "no answer")
+        assert only(hpc.due(), HandOver) == []
+        waits.append((hpc.attempt().due_at or 0.0) - hpc.time)
+        hpc.time += waits[-1]
+    assert waits[:3] == [1.0, 2.0, 4.0]
+    assert waits[-1] == 300.0
+
+
+def test_what_the_backend_refuses_for_good_never_ran(hpc: Site) -> None:
+    hpc.hears("edge", SUBMIT)
+    hpc.due()
+    hpc.backend("rejected", KEY, "invalid qos")
+    assert hpc.attempt().outcome == Outcome(end=End.REFUSED, ended_at=hpc.time, reason="invalid qos")
+
+
+# -- cancel, lease, signal, release
+
+
+def test_a_cancel_that_comes_first_keeps_the_attempt_from_ever_running(hpc: Site) -> None:
+    assert only(hpc.hears("edge", CANCEL), Fence) == [Fence(pool="gpu", key=KEY)]
+    hpc.hears("edge", SUBMIT)
+    hpc.backend("fenced", KEY, True)
+    assert (hpc.attempt().state, hpc.attempt().outcome and hpc.attempt().outcome.end) == (Target.ENDED, End.CANCELLED)
+    assert messages(hpc.hears("edge", SUBMIT), Told)[0].record.state is Target.ENDED
+    assert only(hpc.due(1000.0), HandOver) == []
+
+
+def test_a_cancel_is_decided_at_the_claim_and_tried_until_it_is_over(hpc: Site) -> None:
+    running(hpc)
+    assert only(hpc.hears("edge", CANCEL), Fence) == [Fence(pool="gpu", key=KEY)]
+    hpc.backend("fenced", KEY, False)
+    for _ in range(3):
+        assert Fence(pool="gpu", key=KEY) in hpc.due(400.0)
+        hpc.sees(Sight.RUNNING)
+        assert hpc.attempt().state is Target.STOPPING
+    hpc.sees(Sight.EXITED, outcome=KILLED)
+    assert hpc.attempt().outcome == replace(KILLED, end=End.CANCELLED)
+
+
+def test_a_job_that_ended_by_itself_while_it_was_being_stopped_tells_its_own_exit(hpc: Site) -> None:
+    running(hpc)
+    hpc.hears("edge", CANCEL)
+    hpc.sees(Sight.EXITED, outcome=EXIT)
+    assert hpc.attempt().outcome == EXIT
+
+
+@pytest.mark.parametrize("on_silence", list(OnSilence))
+def test_a_lease_is_measured_from_the_last_word_of_its_origin(hpc: Site, on_silence: OnSilence) -> None:
+    running(hpc, replace(SUBMIT, spec=replace(SPEC, lease=Lease(on_silence=on_silence, after_s=100.0))))
+    hpc.due(90.0)
+    hpc.hears("edge", Follow(journal=None, after=0))
+    hpc.due(90.0)
+    assert hpc.attempt().state is Target.RUNNING
+    hpc.due(11.0)
+    if on_silence is OnSilence.KEEP:
+        assert hpc.attempt().state is Target.RUNNING
+        return
+    hpc.sees(Sight.EXITED, outcome=KILLED)
+    assert hpc.attempt().outcome == replace(KILLED, end=End.LEASE)
+
+
+def test_a_signal_is_delivered_once_and_never_to_another_attempt(hpc: Site) -> None:
+    running(hpc)
+    signal = Signal(key=KEY, number=1, signal=10)
+    assert only(hpc.hears("edge", signal), Deliver) == [Deliver(pool="gpu", key=KEY, signal=10)]
+    assert only(hpc.hears("edge", signal), Deliver) == []
+    assert hpc.hears("edge", replace(signal, key=replace(KEY, attempt=2))) == []
+
+
+def test_output_is_kept_until_it_is_released_and_the_attempt_remembered_longer(hpc: Site) -> None:
+    running(hpc)
+    assert only(hpc.hears("edge", Release(key=KEY)), Forget) == []  # not while it runs
+    hpc.sees(Sight.EXITED, outcome=EXIT)
+    hpc.time += 10 * TOMBSTONE_S
+    assert hpc.run(lambda: hpc.engine.forget(hpc.store, hpc.now())) == 0
+    assert only(hpc.hears("edge", Release(key=KEY)), Forget) == [Forget(pool="gpu", key=KEY)]
+    assert hpc.store.attempt_spec(KEY) is None
+    hpc.time += TOMBSTONE_S - 1
+    assert hpc.run(lambda: hpc.engine.forget(hpc.store, hpc.now())) == 0
+    hpc.time += 2
+    assert hpc.run(lambda: hpc.engine.forget(hpc.store, hpc.now())) == 1
+    again = messages(hpc.hears("edge", Release(key=KEY)), Told)
+    assert again[0].record.state is Target.RELEASED
+
+
+# -- following
+
+
+def test_who_follows_hears_each_change_once_and_from_any_revision_again(hpc: Site) -> None:
+    first = messages(hpc.hears("edge", Follow(journal=None, after=0)), Changes)[0]
+    assert (first.after, first.upto, first.records) == (0, 0, ())
+    pushed = messages(hpc.hears("edge", SUBMIT), Changes)[0]
+    assert (pushed.after, pushed.upto, [one.state for one in pushed.records]) == (0, 1, [Target.READY])
+    hpc.due()
+    assert messages(hpc.backend("handed_over", KEY, "7"), Changes)[0].after == 1
+    again = messages(hpc.hears("edge", Follow(journal=hpc.store.journal, after=0)), Changes)[0]
+    assert [one.state for one in again.records] == [Target.PENDING]
+    other = messages(hpc.hears("edge", Follow(journal=UUID(int=5), after=99)), Changes)[0]
+    assert (other.after, len(other.records)) == (0, 1)
