@@ -68,9 +68,10 @@ class TargetSide:
             return self._saved(store, refused, None)
         if not store.may_accept():
             return [Send(site=origin, message=Busy(key=submit.key, why="its journal is short of room"))]
-        staging = bool(submit.spec.inputs)
+        spec = verdict.spec or submit.spec
+        staging = bool(spec.inputs)
         attempt = replace(attempt, state=Target.STAGING) if staging else replace(attempt, due_at=now.wall)
-        attempt = store.add_attempt(replace(attempt, lease_s=submit.spec.lease.limit_s), submit.spec)
+        attempt = store.add_attempt(replace(attempt, lease_s=spec.lease.limit_s), spec)
         return self._tell(store, origin) or [self._answer(store, attempt)]
 
     def _cancel(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:

@@ -11,18 +11,19 @@ from federation.model.states import End
 from federation.model.token import Key
 from federation.policy.admit import MAX_INPUTS, MAX_SCRIPT_BYTES, Guest, House, Verdict, admit
 
+KEY = Key(UUID(int=1), 1)
 SPEC = JobSpec(user="ann")
 GUEST = Guest(pools=("gpu",), users={"ann": "a_smith", "root": "root", "eve": "root"}, most_jobs=3, most_input_bytes=10)
 HOUSE = House(pools={"gpu": 5, "cpu": 5}, guests={"edge": GUEST})
 
 
 def verdict(spec: JobSpec = SPEC, pool: str = "gpu", origin: str = "edge", **taken: int) -> Verdict:
-    submit = Submit(key=Key(UUID(int=1), 1), pool=pool, spec=spec)
+    submit = Submit(key=KEY, pool=pool, spec=spec)
     return admit(submit, origin, HOUSE, {("gpu", site): count for site, count in taken.items()})
 
 
 def test_a_mapped_user_is_let_in_under_our_name_for_him() -> None:
-    assert verdict() == Verdict(user="a_smith")
+    assert verdict() == Verdict(user="a_smith", spec=SPEC)
 
 
 @pytest.mark.parametrize("user", ["bo", "root", "eve", "", "0", "1000", "Ann"])
@@ -46,3 +47,24 @@ def test_what_is_full_says_so_and_may_be_asked_again() -> None:
     assert verdict(edge=2, cloud=2).no is None
     assert verdict(edge=2, cloud=3).no is End.NO_ROOM
     assert verdict(edge=3).no is End.NO_ROOM
+
+
+def test_accounts_are_mapped_by_a_list_where_there_is_one() -> None:
+    assert verdict(replace(SPEC, account="anything")).spec == replace(SPEC, account="anything")
+    house = replace(HOUSE, guests={"edge": replace(GUEST, accounts={"bio": "ext_bio", "": "ext"})})
+    for account, ours in (("bio", "ext_bio"), ("", "ext")):
+        told = admit(Submit(key=KEY, pool="gpu", spec=replace(SPEC, account=account)), "edge", house, {})
+        assert told.spec == replace(SPEC, account=ours)
+    refused = admit(Submit(key=KEY, pool="gpu", spec=replace(SPEC, account="ext")), "edge", house, {})
+    assert (refused.no, refused.spec) == (End.REFUSED, None)
+
+
+def test_what_may_not_be_in_an_environment_is_not() -> None:
+    env = ((b"A", b"1"), (b"LD_PRELOAD", b"x"), (b"SLURM_JOB_ID", b"7"), (b"B", b"2"))
+    told = verdict(replace(SPEC, env=env))
+    assert told.spec is not None
+    assert told.spec.env == ((b"A", b"1"), (b"B", b"2"))
+    house = replace(HOUSE, guests={"edge": replace(GUEST, environment=("A",))})
+    told = admit(Submit(key=KEY, pool="gpu", spec=replace(SPEC, env=env)), "edge", house, {})
+    assert told.spec is not None
+    assert told.spec.env == ((b"A", b"1"),)
