@@ -266,8 +266,8 @@ class Engine:
             decision = decision.without(desk.overtaken, desk.decision)
         desk.decision, desk.decided_for = decision, desk.config
         spoke = desk.tell(decision.offers)
+        self._rescue.see(decision.lost)
         if desk.config.mode is Mode.MANAGE:
-            self._rescue.see(decision.lost)
             self._drains.see()
             await self._carry_out(decision, views, read, spoke=spoke)
 

@@ -127,16 +127,16 @@ async def test_a_job_that_starts_after_all_is_left_alone(socket: Path, tmp_path:
 
 
 @pytest.mark.parametrize("change", [{"mode": Mode.OBSERVE}, {"stuck_prolog": StuckProlog.REPORT}], ids=str)
-async def test_a_pool_that_only_watches_or_reports_sends_nothing_back(
+async def test_a_pool_that_only_watches_or_reports_from_now_on_sends_nothing_back(
     socket: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     clock = Clock()
     async with one_node(socket, tmp_path, clock) as (site, _), await site.link() as link:
+        lose(site, 7)
+        await until(lambda: any("it is sent back" in line for line in _problems(site, "n1")))
         site.config = replace(site.config, **change)
         await link.apply()
-        await until(lambda: site.engine.desk.config == site.config)
-        lose(site, 7)
-        await until(lambda: any("lost here" in line for line in _problems(site, "n1")))
+        await until(lambda: any("scontrol requeue it" in line for line in _problems(site, "n1")))
         clock.now += rescue.PATIENCE_S
         await some_passes(site)
         assert site.slurm.sent_back == []
