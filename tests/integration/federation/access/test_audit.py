@@ -3,7 +3,9 @@
 import json
 import os
 import resource
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,9 +15,8 @@ from federation.access.audit import MAX_TEXT, Audit, Entry
 from federation.errors import ConfigError
 
 
-def entry(**changed: object) -> Entry:
-    facts: dict[str, object] = {"at": 1.5, "who": "edge", "what": "submit", "verdict": False, "why": "unmapped"}
-    return Entry(**(facts | changed))  # type: ignore[arg-type]
+def entry(**changed: Any) -> Entry:
+    return replace(Entry(at=1.5, who="edge", what="submit", verdict=False, why="unmapped"), **changed)
 
 
 def lines(path: Path) -> list[dict[str, object]]:

@@ -27,6 +27,7 @@ from tests.integration.federation.pki.world import (
     World,
     dialled,
     echo,
+    echoes,
     exchange,
     now,
     served,
@@ -51,7 +52,7 @@ async def refused(address: str, key: bytes, chain: bytes, roots: bytes) -> tuple
     options = (("grpc.ssl_target_name_override", "hpc.fed.internal"),)
     async with grpc.aio.secure_channel(address, tls, options=options) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as told:
-            await channel.unary_unary(ECHO)(b"", timeout=WAIT_S)
+            await echoes(channel)(b"", timeout=WAIT_S)
     return told.value.code(), told.value.details() or ""
 
 
@@ -198,7 +199,7 @@ async def test_a_name_outside_what_the_ca_may_write(tmp_path: Path) -> None:
             made = make_leaf(thief, "edge", key, Stamp(serial=7, now=now(), life=DAY), Extra(dns=names))
             tls = grpc.ssl_channel_credentials(roots, made.key_pem, made.certificate_pem)
             async with grpc.aio.secure_channel(hpc.address, tls, options=options) as channel:
-                call = channel.unary_unary(ECHO)(b"", timeout=WAIT_S)
+                call = echoes(channel)(b"", timeout=WAIT_S)
                 assert await call.code() is (grpc.StatusCode.OK if let_in else grpc.StatusCode.UNAVAILABLE)
 
 
@@ -207,7 +208,7 @@ async def test_plain_text_both_ways(tmp_path: Path) -> None:
     async with served(sites, "hpc") as hpc, undisturbed(sites, hpc):
         async with grpc.aio.insecure_channel(hpc.address) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as told:
-                await channel.unary_unary(ECHO)(b"", timeout=WAIT_S)
+                await echoes(channel)(b"", timeout=WAIT_S)
         assert told.value.code() is grpc.StatusCode.UNAVAILABLE
 
     async def speaks_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -247,5 +248,5 @@ async def test_a_caller_that_shows_no_certificate(tmp_path: Path) -> None:
     options = (("grpc.ssl_target_name_override", "hpc.fed.internal"),)
     async with served(sites, "hpc") as hpc, undisturbed(sites, hpc):
         channel = grpc.aio.secure_channel(hpc.address, tls, options=options)
-        assert await channel.unary_unary(ECHO)(b"", timeout=WAIT_S).code() is grpc.StatusCode.UNAVAILABLE
+        assert await echoes(channel)(b"", timeout=WAIT_S).code() is grpc.StatusCode.UNAVAILABLE
         await channel.close()

@@ -102,6 +102,9 @@ class Life:
         outcome = Outcome(end=End.EXITED, exit_code=3, started_at=1.0, ended_at=2.0, stdout_size=5)
         return Seen(sight=Sight.EXITED, outcome=outcome)
 
+    async def accept(self, number: int, spec: JobSpec) -> None:
+        await self.writer.run(lambda store: self.engine.origin.accept(store, UUID(int=number), spec, self.now()))
+
     async def live(self) -> dict[str, Any]:
         """The whole story, or what is left of it: every user asks again until he is answered."""
         engine = self.engine
@@ -109,9 +112,7 @@ class Life:
         rooms = Rooms(pools=(PoolRoom(pool="batch", free_jobs=10, free_cpus=10),))
         await self.act(lambda store: engine.message(store, SITE, rooms, self.now()))
         for number, spec in enumerate(JOBS.values(), 1):
-            await self.writer.run(
-                lambda store, n=number, s=spec: engine.origin.accept(store, UUID(int=n), s, self.now())
-            )
+            await self.accept(number, spec)
             with (self.folder / "accepted").open("a") as file:
                 file.write(f"{number}\n")
         for _ in range(MOST_ROUNDS):

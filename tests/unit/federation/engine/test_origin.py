@@ -1,6 +1,7 @@
 """What an origin does with its users' jobs."""
 
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -23,8 +24,8 @@ def pair() -> Pair:
     return Pair()
 
 
-def told(key: Key, state: Target, revision: int = 1000, **facts: object) -> Told:
-    return Told(journal=UUID(int=3), record=Record(key=key, revision=revision, state=state, **facts))  # type: ignore[arg-type]
+def told(key: Key, state: Target, revision: int = 1000, **facts: Any) -> Told:
+    return Told(journal=UUID(int=3), record=Record(key=key, revision=revision, state=state, **facts))
 
 
 # -- accepting and choosing

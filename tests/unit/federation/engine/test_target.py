@@ -159,7 +159,9 @@ def test_a_cancel_that_comes_first_keeps_the_attempt_from_ever_running(hpc: Site
     assert only(hpc.hears("edge", CANCEL), Fence) == [Fence(pool="gpu", key=KEY)]
     hpc.hears("edge", SUBMIT)
     hpc.backend("fenced", KEY, True)
-    assert (hpc.attempt().state, hpc.attempt().outcome and hpc.attempt().outcome.end) == (Target.ENDED, End.CANCELLED)
+    fenced = hpc.attempt()
+    assert fenced.outcome is not None
+    assert (fenced.state, fenced.outcome.end) == (Target.ENDED, End.CANCELLED)
     assert messages(hpc.hears("edge", SUBMIT), Told)[0].record.state is Target.ENDED
     assert only(hpc.due(1000.0), HandOver) == []
 
