@@ -1,0 +1,100 @@
+"""A YAML file of an admin's, read strictly: every mistake is told with file, line and the nearest right word."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from slurm_plugin.errors import ConfigError
+
+FILE_BYTES = 1 << 20  # longest file
+PARTS = 100_000  # parts of a file, each use of an anchor counted: any user may ask for a plan of any file
+DEPTH = 20  # deepest nesting; the formats need 6
+
+Place = tuple[str | int, ...]
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Document:
+    """The data of a YAML text, and the line of each part of it."""
+
+    def __init__(self, text: str, source: str, *, example: str) -> None:
+        """Raises ConfigError. `example`: the file that shows how it is done."""
+        if len(text) > FILE_BYTES:
+            raise ConfigError(f"{source} is longer than {FILE_BYTES} bytes")
+        self.source = source
+        self._lines: dict[Place, int] = {}
+        try:
+            root = yaml.compose(text, Loader=_LOADER)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f"{source}:{mark.line + 1}" if mark else source
+            raise ConfigError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from None
+        if root is None:
+            raise ConfigError(f"{source}: the file is empty", hint=f"{example} is a commented example")
+        self._scalars = yaml.SafeLoader("")
+        self._parts = 0
+        self.data = self._build(root, ())
+
+    def where(self, path: Place) -> str:
+        """file:line of the deepest part of `path` that is in the file."""
+        while path and path not in self._lines:
+            path = path[:-1]
+        return f"{self.source}:{self._lines.get(path, 1)}"
+
+    def has(self, path: Place) -> bool:
+        return path in self._lines
+
+    def _build(self, node: yaml.Node, path: Place) -> Any:
+        self._lines.setdefault(path, node.start_mark.line + 1)
+        self._parts += 1
+        if self._parts > PARTS:
+            raise ConfigError(f"{self.source}: more than {PARTS} parts")
+        if len(path) > DEPTH:
+            raise ConfigError(f"{self.where(path)}: nested too deep, or an anchor that holds itself")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._build(item, (*path, nth)) for nth, item in enumerate(node.value)]
+        try:
+            return self._scalars.construct_object(node)
+        except (yaml.YAMLError, ValueError) as error:
+            raise ConfigError(f"{self.where(path)}: {error}") from None
+
+    def _mapping(self, node: yaml.MappingNode, path: Place) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            if name in data:
+                raise ConfigError(
+                    f"{self.source}:{key.start_mark.line + 1}: '{name}' is given twice (first on line "
+                    f"{self._lines[(*path, name)]})"
+                )
+            self._lines[(*path, name)] = key.start_mark.line + 1
+            data[name] = self._build(value, (*path, name))
+        return data
+
+
+def first_mistake(
+    wrong: ValidationError, document: Document, keys_at: Callable[[Place], tuple[str, ...]]
+) -> ConfigError:
+    """The first by line; an unknown key before what is missing, since it often is the same thing misspelt."""
+
+    def order(error: Any) -> tuple[bool, int]:
+        return error["type"] != "extra_forbidden", int(document.where(error["loc"]).rpartition(":")[2])
+
+    errors = sorted(wrong.errors(), key=order)
+    first, path = errors[0], errors[0]["loc"]
+    name = ".".join(str(part) for part in path)
+    more = f"{len(errors) - 1} more mistakes follow" if len(errors) > 1 else ""
+    if first["type"] == "extra_forbidden":
+        known = keys_at(path[:-1])
+        near = get_close_matches(str(path[-1]), known, n=1)
+        meant = f"; did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"
+        return ConfigError(f"{document.where(path)}: unknown key '{name}'{meant}", hint=more)
+    said = first["msg"].removeprefix("Value error, ")
+    return ConfigError(
+        f"{document.where(path)}: {name}: {said}" if name else f"{document.where(path)}: {said}", hint=more
+    )
