@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,11 @@ def wait_granted(live: Live, node: str, *jobs: str, limit_s: float = 20.0) -> No
 
 
 def in_prolog(live: Live, *jobs: str) -> None:
+    def there(job: str) -> bool:
+        return live.reason(job) == "Prolog"
+
     for job in jobs:
-        live.until(lambda job=job: live.reason(job) == "Prolog", f"job {job} is in its prolog")  # type: ignore[misc]
+        live.until(partial(there, job), f"job {job} is in its prolog")
 
 
 def restarts(live: Live, job: str) -> str:

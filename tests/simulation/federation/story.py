@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from uuid import UUID
 
+from federation.engine.effects import Effect
 from federation.engine.origin import OriginRules
-from federation.engine.site import SiteRules
+from federation.engine.site import SiteEngine, SiteRules
 from federation.errors import FedError
 from federation.model.job import Job
 from federation.model.messages import Message
@@ -15,6 +17,7 @@ from federation.model.spec import Input, JobSpec, Lease, OnSilence
 from federation.model.states import End, Origin, Outcome, Target
 from federation.model.token import RANDOM_BYTES, Key, mint
 from federation.policy.admit import Guest, House
+from federation.store.store import Store
 from tests.simulation.federation.backend import FENCE, Backend, Troubles, Truth
 from tests.simulation.federation.node import Node
 from tests.simulation.federation.world import EPOCH, Odds, World
@@ -89,10 +92,10 @@ class Story:
     def links_changed(self, a: str, b: str) -> None:
         """Both ends hear of it, if they live."""
         for one, other in ((a, b), (b, a)):
-            self.world.after(
-                self.world.chance.uniform(0.0, 2.0),
-                lambda one=one, other=other: self.nodes[one].link(other, self.up(one, other)),
-            )
+            self.world.after(self.world.chance.uniform(0.0, 2.0), partial(self._hears, one, other))
+
+    def _hears(self, one: str, other: str) -> None:
+        self.nodes[one].link(other, self.up(one, other))
 
     def send(self, sender: str, receiver: str, message: Message) -> None:
         if receiver == sender:
@@ -146,8 +149,8 @@ class Story:
         for _ in range(scale.cuts):
             a, b = chance.choice(pairs)
             start, length = chance.uniform(0.0, scale.trouble_s), chance.choice([5.0, 60.0, 600.0])
-            self.world.after(start, lambda a=a, b=b: self._cut(a, b, True))
-            self.world.after(min(start + length, scale.trouble_s), lambda a=a, b=b: self._cut(a, b, False))
+            self.world.after(start, partial(self._cut, a, b, True))
+            self.world.after(min(start + length, scale.trouble_s), partial(self._cut, a, b, False))
         for name, node in self.nodes.items():
             self._fate(name, node)
         self.world.after(scale.trouble_s, self._quiet)
@@ -187,7 +190,7 @@ class Story:
         if node.engine is not None:
 
             def accept() -> None:
-                def step(engine, store):  # type: ignore[no-untyped-def]
+                def step(engine: SiteEngine, store: Store) -> list[Effect]:
                     engine.origin.accept(store, wish.token, wish.spec, node.now())
                     return []
 
@@ -308,7 +311,9 @@ class Story:
             case End.EXITED | End.TIMEOUT | End.SIGNALED:
                 if truth.ends.get(key) != outcome:
                     self.broken.append(f"I2: {key} is said {outcome}, and was {truth.ends.get(key)}")
-                if outcome.end is End.TIMEOUT and outcome.ended_at - outcome.started_at < 3600:  # type: ignore[operator]
+                started, ended = outcome.started_at, outcome.ended_at
+                ran_s = 0.0 if started is None or ended is None else ended - started
+                if outcome.end is End.TIMEOUT and ran_s < 3600:
                     self.broken.append(f"I6: {key} was charged for waiting")
                 if outcome.stdout_size and key not in self.fetched:
                     self.broken.append(f"I4: {key} is done, and its output was not fetched")
