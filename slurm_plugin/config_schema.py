@@ -19,6 +19,7 @@ from slurm_plugin.pool import (
     Mode,
     NodeGroup,
     PoolConfig,
+    QueueReader,
     Share,
     StuckProlog,
 )
@@ -139,9 +140,11 @@ class ControllerSection(_Section):
     slurm_conf: File | None = None
     slurm_bin: File | None = None
     munge_socket: File | None = None
+    queue_reader: Literal["squeue", "pyslurm"] = "squeue"
 
     def to_place(self) -> ControllerPlace:
-        return ControllerPlace(**{**self.model_dump(), "address": self.address or ""})
+        known = self.model_dump() | {"address": self.address or "", "queue_reader": QueueReader(self.queue_reader)}
+        return ControllerPlace(**known)
 
 
 class PoolFile(_Section):

@@ -65,6 +65,13 @@ class NodeGroup:
         return self.count if self.gpus is None else len(self.gpus)
 
 
+class QueueReader(StrEnum):
+    """What Slurm's queue is read with."""
+
+    SQUEUE = "squeue"
+    PYSLURM = "pyslurm"  # where it is installed and of the running Slurm's release; else squeue all the same
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerPlace:
     """Where the controller lives and what it touches on its host."""
@@ -77,6 +84,7 @@ class ControllerPlace:
     slurm_conf: Path | None = None
     slurm_bin: Path | None = None
     munge_socket: Path | None = None
+    queue_reader: QueueReader = QueueReader.SQUEUE
 
     @property
     def dial(self) -> str:

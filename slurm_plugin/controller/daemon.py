@@ -18,10 +18,11 @@ from slurm_plugin.controller.engine import Engine
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.link.munge import Munge
 from slurm_plugin.link.server import raise_file_limit, serve
-from slurm_plugin.pool import PoolConfig
+from slurm_plugin.pool import PoolConfig, QueueReader
 from slurm_plugin.ports import Slurm
 from slurm_plugin.slurm.commands import SlurmCommands
 from slurm_plugin.slurm.process import Site
+from slurm_plugin.slurm.pyslurm_queue import PyslurmQueue
 from slurm_plugin.slurm.queue import Pool
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,9 @@ async def run(path: Path) -> None:
     for ours in (path, config.controller.state_dir, config.controller.catalogue):
         trust.check(ours, also=uid_of(config.controller.user))
     site = Site(conf=config.controller.slurm_conf or _environment_conf(), bin_dir=config.controller.slurm_bin)
-    slurm = SlurmCommands(site, Pool(gres=config.gres.name, wait_partition=config.wait_partition))
+    through = PyslurmQueue(site, config.gres.name) if config.controller.queue_reader is QueueReader.PYSLURM else None
+    pool = Pool(gres=config.gres.name, wait_partition=config.wait_partition)
+    slurm = SlurmCommands(site, pool, pyslurm=through)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -87,6 +90,7 @@ async def run(path: Path) -> None:
     async with running(config, slurm, reload=lambda: load_pool(path), on_end=on_end) as (_, port):
         log.info("controller.started", extra={"pool": config.pool, "port": port, "mode": str(config.mode)})
         await stop.wait()
+    await slurm.close()
     log.info("controller.stopped", extra={"pool": config.pool})
     if ended:
         raise SystemExit(1)

@@ -14,6 +14,7 @@ from slurm_plugin.ports import GresItem, JobRun, QueuedJob, SlurmNode
 from slurm_plugin.slurm import queue, records, table
 from slurm_plugin.slurm.hostlist import compress
 from slurm_plugin.slurm.process import Runner, Runs, Site
+from slurm_plugin.slurm.pyslurm_queue import PyslurmQueue, PyslurmUnusable
 from slurm_plugin.slurm.queue import Pool
 from slurm_plugin.slurm.reading import QueueReading
 
@@ -34,9 +35,18 @@ class SlurmCommands:
     Every call raises SlurmError (Slurm said no) or SlurmUnavailable (no answer: the outcome is unknown).
     """
 
-    def __init__(self, site: Site | None = None, pool: Pool | None = None, *, runner: Runs | None = None) -> None:
+    def __init__(
+        self,
+        site: Site | None = None,
+        pool: Pool | None = None,
+        *,
+        runner: Runs | None = None,
+        pyslurm: PyslurmQueue | None = None,
+    ) -> None:
+        """With `pyslurm` the queue is read through that as long as it can be."""
         self._runner: Runs = runner or Runner(site or Site())
         self._reading = QueueReading(pool or Pool())
+        self._pyslurm = pyslurm
 
     async def run_of(self, job_id: int) -> JobRun | None:
         """This job's present run; None when Slurm does not know the id, or knows it as ended."""
@@ -47,11 +57,31 @@ class SlurmCommands:
         return tuple(run for run in runs if queue.holds_something(run))
 
     async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
+        if self._pyslurm is not None:
+            try:
+                lines = await self._pyslurm.lines(partitions, self._version)
+                return await asyncio.to_thread(self._reading.jobs, lines)
+            except PyslurmUnusable as error:
+                logger.warning("slurm.pyslurm_unusable", extra={"why": str(error), "instead": "squeue"})
+                self._pyslurm = None
         selection = [f"--partition={','.join(partitions)}"] if partitions else []
         mark = _mark()
         form = table.squeue_letters(queue.QUEUE_FIELDS.values(), mark)
         text = await self._runner.run([*_SQUEUE, *selection, "-o", form])
         return await _read(len(text), self._queue, text, mark)
+
+    @property
+    def reads_with(self) -> str:
+        """What reads the queue."""
+        return "squeue" if self._pyslurm is None else "pyslurm"
+
+    async def _version(self) -> str:
+        return (await self.config()).get("SLURM_VERSION", "")
+
+    async def close(self) -> None:
+        """End what was started for many calls."""
+        if self._pyslurm is not None:
+            await self._pyslurm.close()
 
     def _queue(self, text: str, mark: str) -> tuple[QueuedJob, ...]:
         return self._reading.jobs(table.lines(text, mark))

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from slurm_plugin.errors import SlurmError
 
 CELL = "\x1f"  # nothing that Slurm prints has it: what has it all the same gets another sign
-_LINE = "\x1e"
-_REPLACED = {ord(CELL): "?", ord(_LINE): "?"}
+LINE = "\x1e"  # likewise, between rows
+_REPLACED = {ord(CELL): "?", ord(LINE): "?"}
 MARK_BYTES = 8  # of a 62-letter alphabet: nobody plants the right mark in a text before the call is made
 
 
@@ -29,17 +29,22 @@ def lines(text: str, mark: str) -> list[str]:
 
     A row is the same text in every answer that says the same. Raises SlurmError when the text is not whole rows.
     """
-    if CELL in text or _LINE in text:
+    if CELL in text or LINE in text:
         text = text.translate(_REPLACED)
-    rows = text.replace(f"{mark},", CELL).replace(f"{mark}.\n", _LINE).split(_LINE)
+    rows = text.replace(f"{mark},", CELL).replace(f"{mark}.\n", LINE).split(LINE)
     if rows.pop().strip():
         raise SlurmError("squeue's answer is not whole rows")
     return rows
 
 
-def cells(line: str, columns: int) -> list[str]:
+def line(fields: Iterable[str]) -> str:
+    """A row of such a text, made of its fields."""
+    return CELL.join(field.translate(_REPLACED) for field in fields)
+
+
+def cells(row: str, columns: int) -> list[str]:
     """The fields of one of those rows. Raises SlurmError when they are not so many."""
-    fields = list(map(str.strip, line.split(CELL)))
+    fields = list(map(str.strip, row.split(CELL)))
     if len(fields) != columns:
         raise SlurmError("squeue's answer is not whole rows")
     return fields

@@ -4,6 +4,7 @@ VGPU_RECORD=1 writes what the daemons of this release print into tests/contract/
 """
 
 import asyncio
+import importlib.util
 import os
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,6 +17,7 @@ from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.model import RunKey
 from slurm_plugin.slurm.commands import SlurmCommands
 from slurm_plugin.slurm.process import Runner, Site
+from slurm_plugin.slurm.pyslurm_queue import PyslurmQueue
 from tests.contract.slurm import scene
 from tests.contract.slurm.records import FOLDER, Recorder
 from tests.e2e.bare_slurm import BareSlurm, bare_slurm, wait
@@ -61,6 +63,28 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 @pytest.mark.parametrize("check", scene.CHECKS, ids=lambda check: check.__name__)
 async def test_scene(site: BareSlurm, check: Callable[[SlurmCommands], Awaitable[None]]) -> None:
     await check(adapter(site))
+
+
+# Where there is a pyslurm for the Slurm that runs here; the rest of that reader is tested in tests/integration/slurm.
+PYSLURM = ("pyslurm",) if importlib.util.find_spec("pyslurm") else ()
+
+
+@pytest.mark.parametrize("check", scene.QUEUE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("reader", ["squeue", *PYSLURM])
+async def test_every_reader_of_the_queue_says_the_same(
+    site: BareSlurm, check: Callable[[SlurmCommands], Awaitable[None]], reader: str
+) -> None:
+    where = Site(conf=site.conf)
+    slurm = SlurmCommands(where, pyslurm=PyslurmQueue(where, "vgpu") if reader == "pyslurm" else None)
+    try:
+        await check(slurm)
+        for partitions in ((), ("gpu",), ("plain",)):
+            told = [{job.job_id: job for job in await one.vgpu_jobs(partitions)} for one in (slurm, adapter(site))]
+            ours, squeues = ({key: replace(job, reason="") for key, job in jobs.items()} for jobs in told)
+            assert ours == squeues  # slurmctld changes the reason between two readings
+        assert slurm.reads_with == reader
+    finally:
+        await slurm.close()
 
 
 async def test_recording(site: BareSlurm) -> None:

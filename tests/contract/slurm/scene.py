@@ -181,3 +181,6 @@ CHECKS = (
     check_nodes,
     check_configuration,
 )
+
+# What any reader of the queue must say.
+QUEUE_CHECKS = (check_nobody_forges_a_job, check_array, check_who_may_start)
