@@ -139,13 +139,9 @@ class Runs:
         return next(waiting, grant.run if grant else self.book.without.get(job_id))
 
     async def _still_runs(self, key: RunKey) -> bool:
-        """Slurm's word; silence is taken for yes, and reconciling finds out. Bound: EPILOG_ASK_S."""
-        try:
-            async with asyncio.timeout(EPILOG_ASK_S):
-                run = await self._slurm.run_of(key.job_id)
-        except (SlurmError, TimeoutError):
-            return True
-        return run is not None and run.key == key and not is_over(run)
+        """On this node: a job that shrinks goes on elsewhere. Silence is taken for yes, and reconciling finds out."""
+        there = await self._there(EPILOG_ASK_S)
+        return there is None or any(run.key == key and not is_over(run) for run in there)
 
     async def reconcile(self) -> None:
         """Release what belongs to runs that are over. No word from Slurm releases nothing."""

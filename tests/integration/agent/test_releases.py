@@ -41,6 +41,18 @@ async def test_an_epilog_of_this_very_run_asks_nobody(bench: Bench) -> None:
         assert bench.held() == {}
 
 
+async def test_the_epilog_of_a_job_that_left_this_node_and_goes_on_elsewhere_takes_what_it_had_here(
+    bench: Bench,
+) -> None:
+    async with bench.running():
+        await bench.start(1)
+        await bench.runs.epilog(1)
+        assert bench.held() == {1: (FIRST,)}
+        bench.slurm.elsewhere.add(1)
+        await bench.runs.epilog(1)
+        assert bench.held() == {}
+
+
 async def test_an_id_that_slurm_gave_out_again_first_loses_what_the_old_run_had(bench: Bench) -> None:
     async with bench.running():
         await bench.start(1, uid=1000)

@@ -104,6 +104,7 @@ class FakeSlurm:
         self.steps: dict[str, tuple[GresItem, ...]] = {}
         self.requeued: list[int] = []
         self.cancelled: list[tuple[int, str]] = []
+        self.elsewhere: set[int] = set()  # jobs that have left this node and go on on others
         self.answer: Callable[[], None] = lambda: None
 
     async def run_of(self, job_id: int) -> JobRun | None:
@@ -112,7 +113,7 @@ class FakeSlurm:
 
     async def runs_on(self, node: str) -> tuple[JobRun, ...]:
         self.answer()
-        return tuple(self.runs.values())
+        return tuple(run for job_id, run in self.runs.items() if job_id not in self.elsewhere)
 
     async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
         self.answer()
