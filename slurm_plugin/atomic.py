@@ -1,5 +1,10 @@
-"""Files that are whole, the old one or the new one, whenever the writer dies."""
+"""Files that are whole, the old one or the new one, whenever the writer dies.
 
+Names here are text: `Path` interns each part of one, and Python 3.12 never lets go of what is interned. A daemon that
+writes a file a job would grow with its jobs.
+"""
+
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -9,14 +14,14 @@ STRAY = ".new-"  # how the name of a file begins that was never finished
 
 
 def write(
-    path: Path, data: bytes, *, mode: int, lasting: bool = True, beside: Callable[[], None] = lambda: None
+    path: Path | str, data: bytes, *, mode: int, lasting: bool = True, beside: Callable[[], None] = lambda: None
 ) -> os.stat_result:
     """Replace a file, and tell what it is then. `lasting`: it survives the machine too. Raises OSError.
 
     `beside` is called when the new file is whole and not yet in its place.
     Crash: the old file or the new one, perhaps beside a stray.
     """
-    handle, fresh = tempfile.mkstemp(prefix=STRAY, dir=path.parent)
+    handle, fresh = tempfile.mkstemp(prefix=STRAY, dir=(folder := os.path.dirname(path)))  # noqa: PTH120
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -26,16 +31,17 @@ def write(
                 os.fsync(file.fileno())
             facts = os.fstat(file.fileno())
         beside()
-        Path(fresh).replace(path)
+        os.replace(fresh, path)  # noqa: PTH105
     except BaseException:
-        Path(fresh).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh)  # noqa: PTH108
         raise
     if lasting:
-        _sync(path.parent)
+        _sync(folder)
     return facts
 
 
-def _sync(folder: Path) -> None:
+def _sync(folder: str) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

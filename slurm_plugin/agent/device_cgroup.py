@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from slurm_plugin.agent import bpf
-from slurm_plugin.agent.peer import MAX_DEPTH, StepProcess
+from slurm_plugin.agent.peer import MAX_DEPTH, StepProcess, read
 from slurm_plugin.model import RunKey
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class DeviceCgroup:
 
     def _path_of(self, pid: int) -> str:
         """This process's cgroup, below the mount."""
-        lines = (self._proc / str(pid) / "cgroup").read_text().splitlines()
+        lines = read(f"{self._proc}/{pid}/cgroup").decode().splitlines()
         path = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), None)
         if path is None or ".." in path.split("/"):
             raise FileNotFoundError(f"process {pid} has no cgroup2 in sight")
@@ -143,7 +143,7 @@ class DeviceCgroup:
             if pid <= 1 or len(found) >= MAX_DEPTH:
                 raise ProcessLookupError(f"no way from process {found[0] if found else pid} up to its slurmstepd")
             found.append(pid)
-            pid = int((self._proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            pid = int(read(f"{self._proc}/{pid}/stat").rpartition(b")")[2].split()[1])
         return found
 
 

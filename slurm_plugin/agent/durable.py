@@ -1,6 +1,8 @@
 """Small JSON files that are whole, old or new, whenever the agent dies."""
 
+import contextlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,34 +19,39 @@ def nowhere(_place: str) -> None:
     """In service nobody dies on purpose."""
 
 
-def write(path: Path, facts: Any, *, at: At = nowhere, lasting: bool = True) -> None:
+def write(path: Path | str, facts: Any, *, at: At = nowhere, lasting: bool = True) -> None:
     """Replace a file, mode 0600. `lasting`: it survives the machine too, not only this process. Raises OSError.
 
     Crash: the old file or the new one, perhaps beside a stray.
     """
-    name = f"write {path.parent.name}/{path.name}"
+    name = f"write {_short(path)}"
     at(f"{name}: before")
     data = json.dumps(facts).encode()
     atomic.write(path, data, mode=0o600, lasting=lasting, beside=lambda: at(f"{name}: beside"))
     at(f"{name}: after")
 
 
-def delete(path: Path, *, at: At = nowhere) -> None:
+def delete(path: Path | str, *, at: At = nowhere) -> None:
     """Crash: the file may come back. Raises OSError."""
-    name = f"delete {path.parent.name}/{path.name}"
+    name = f"delete {_short(path)}"
     at(f"{name}: before")
-    path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108 - see atomic
     at(f"{name}: after")
 
 
-def read(path: Path) -> Any:
+def read(path: Path | str) -> Any:
     """Raises OSError, and ValueError for what is no JSON or too long."""
-    with path.open("rb") as file:
+    with open(path, "rb") as file:  # noqa: PTH123
         text = file.read(MAX_FILE_BYTES)
     try:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def _short(path: Path | str) -> str:
+    return "/".join(str(path).split("/")[-2:])
 
 
 def make_folder(folder: Path) -> None:

@@ -62,11 +62,11 @@ def step_of(pid: int, proc: Path = Path("/proc")) -> StepProcess | None:
 
 def _look(pid: int, proc: Path) -> tuple[int, StepProcess | None] | None:
     """A process's parent, and the step if it is a step's slurmstepd. None: it is gone."""
-    folder = proc / str(pid)
+    folder = f"{proc}/{pid}"
     try:
-        fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+        fields = read(f"{folder}/stat").rpartition(b")")[2].split()
         parent, started = int(fields[1]), int(fields[19])
-        title = _TITLE.match((folder / "cmdline").read_bytes())
+        title = _TITLE.match(read(f"{folder}/cmdline"))
         is_roots = title is not None and _is_slurmstepd(folder)
     except (OSError, ValueError, IndexError):
         return None
@@ -75,14 +75,20 @@ def _look(pid: int, proc: Path) -> tuple[int, StepProcess | None] | None:
     return parent, StepProcess(job_id=int(title[1]), step=title[2].decode(), pid=pid, started=started)
 
 
-def _is_slurmstepd(folder: Path) -> bool:
+def read(path: str) -> bytes:
+    """A file of /proc. No Path: see atomic. Raises OSError."""
+    with open(path, "rb") as file:  # noqa: PTH123
+        return file.read()
+
+
+def _is_slurmstepd(folder: str) -> bool:
     """Anybody can write a title: only root's process, started from root's slurmstepd, is believed.
 
     Its effective uid is the user's at times, while it opens his files.
     """
-    uids = next(line for line in (folder / "status").read_text().splitlines() if line.startswith("Uid:")).split()[1:]
-    binary = folder / "exe"
-    name = Path(os.readlink(binary)).name  # noqa: PTH115 - the link may say "(deleted)" after an upgrade
-    is_ = binary.stat()
+    uids = next(line for line in read(f"{folder}/status").splitlines() if line.startswith(b"Uid:")).split()[1:]
+    binary = f"{folder}/exe"
+    name = os.readlink(binary).rpartition("/")[2]  # noqa: PTH115 - the link may say "(deleted)" after an upgrade
+    is_ = os.stat(binary)  # noqa: PTH116
     mine = is_.st_uid == 0 and not is_.st_mode & (stat.S_ISUID | stat.S_IWGRP | stat.S_IWOTH)
-    return uids[0] == uids[2] == "0" and name.startswith("slurmstepd") and mine
+    return uids[0] == uids[2] == b"0" and name.startswith("slurmstepd") and mine

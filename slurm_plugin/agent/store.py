@@ -1,6 +1,8 @@
 """What must outlive the agent: grants, runs that lost a slice, the controller's last word, and the leases of steps."""
 
+import contextlib
 import logging
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,11 +73,13 @@ class Store:
 
     def save_plain(self, run: RunKey) -> None:
         """Raises OSError."""
-        atomic.write(self._marks / str(run.job_id), f"{run.started_at} {run.uid}\n".encode(), mode=0o600, lasting=False)
+        mark = f"{run.started_at} {run.uid}\n".encode()
+        atomic.write(f"{self._marks}/{run.job_id}", mark, mode=0o600, lasting=False)
 
     def delete_plain(self, job_id: int) -> None:
         """Raises OSError."""
-        (self._marks / str(job_id)).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self._marks}/{job_id}")  # noqa: PTH108 - see atomic
 
     def plain(self) -> tuple[RunKey, ...]:
         """The runs that have a mark; what is no mark is taken away. Raises OSError."""
@@ -147,9 +151,9 @@ class Store:
             log.exception("lost.unreadable")
             return frozenset()
 
-    def path(self, job_id: int) -> Path:
-        """Where a job's grant is."""
-        return self._grants / f"{job_id}.json"
+    def path(self, job_id: int) -> str:
+        """Where a job's grant is. Text: see atomic."""
+        return f"{self._grants}/{job_id}.json"
 
 
 def _grant(facts: Any) -> Grant:

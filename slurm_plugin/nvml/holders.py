@@ -112,6 +112,7 @@ def _user(pid: int) -> str:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - no Path: see atomic
+            return file.read()
     except OSError:
         return ""

@@ -41,11 +41,11 @@ def test_a_file_that_makes_no_sense_is_set_aside(store: Store, tmp_path: Path, t
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_path: Path, _target: Path) -> None:
+    def full(_fresh: str, _path: str) -> None:
         raise OSError(28, "no space left")
 
     store.save(grant(7, "MIG-a"))
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="no space"):
         store.save(grant(7, "MIG-b"))
     assert store.grants() == (grant(7, "MIG-a"),)
