@@ -6,7 +6,7 @@ import sys
 
 from benchmarks.row import Row
 
-MODULES = ("submit", "lua_call", "node", "controller_pass", "demand", "fence")
+MODULES = ("submit", "lua_call", "node", "controller_pass", "demand", "fence", "planner", "online")
 
 
 def main(wanted: list[str]) -> int:
