@@ -106,7 +106,8 @@ def lines(one: Explanation, clock: Clock, who: str) -> list[str]:
         _verdict(one, clock),
     ]
     if one.profiles:
-        said.append(f"slices for it: {one.idle} idle, {one.placeable} would fit beside what jobs hold")
+        anew = f"{one.placeable} would fit beside what jobs hold, were the GPUs cut anew"
+        said.append(f"slices for it: {one.idle} idle; {anew}")
     return [*said, *_details(one, clock)][:LINES]
 
 
@@ -147,6 +148,8 @@ def _details(one: Explanation, clock: Clock) -> Iterator[str]:
         yield f"next change{at}: {one.change.node}:{one.change.gpu} gets {made}; {one.change.why}"
     if one.closed and one.why is not Why.NO_NODE:
         yield f"these nodes take no jobs now: {_hosts(one.closed)}"
+    if one.why is Why.SLURM:
+        return
     if one.instead:
         offers = ", ".join(f"vgpu:{other.gres_class} ({other.idle} idle)" for other in one.instead[:LISTED])
         yield f"would start now instead: {offers}"

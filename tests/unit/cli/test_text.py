@@ -231,9 +231,8 @@ def test_an_explanation_is_a_few_lines_that_nothing_can_forge() -> None:
         tasks=1,
         priority=9,
         submitted_at=0,
-        why=Why.SLURM,
-        reason="x",
-        limit="x\x1b[2J\ny",
+        why=Why.STARTING,
+        reason="x\x1b[2J\ny",
         instead=tuple(Instead(gres_class=f"c{nth}", idle=nth) for nth in range(500)),
     )
     shown = explanation_lines(hostile, names, str)

@@ -124,6 +124,7 @@ def test_which_limit_of_slurm_says_no(reason: str, words: str) -> None:
     assert (one.why, one.limit) == (Why.SLURM, words)
     assert f"Slurm does not let it start: {words}" in text(one)
     assert "can start when" not in text(one)
+    assert "instead" not in text(one)
 
 
 def test_a_job_that_slurm_did_not_start_is_passed_over_for_a_while() -> None:
