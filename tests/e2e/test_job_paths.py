@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slurm
 WAIT_S = 3.0  # a prolog's wait for a slice here
 BACK_S = 10  # a requeued job's wait here
 RECONCILED_S = 40.0  # an agent looks twice a minute for runs that ended without an epilog
+AT_ONCE_S = 10.0  # much less than that, and enough for a busy machine
 WHOLE_GPU = "7g.80gb"  # no node has one
 BIG, BIG_A_NODE = "3g.40gb", 4
 URGENT = (
@@ -253,7 +254,7 @@ def test_a_job_that_shrinks_gives_back_what_it_had_on_the_node_that_it_leaves(li
     job = live.submit("alice", "--gres=vgpu:20gb", "-N2")
     live.until(lambda: live.granted("n1") == live.granted("n2") == {job}, "it has a slice on both")
     live.slurm("scontrol", "update", f"jobid={job}", "numnodes=1")
-    wait_granted(live, "n2")
+    wait_granted(live, "n2", limit_s=AT_ONCE_S)
     assert live.granted("n1") == {job}
     assert live.state(job) == "RUNNING"
     live.until(live.counts_are_right, "what it left is published")
