@@ -267,7 +267,7 @@ def test_a_job_can_be_cancelled_at_every_stage(live: Live) -> None:
         waiting = live.submit("alice", f"--gres=vgpu:{WHOLE_GPU}", "-wn1")
         in_prolog(live, waiting)
         pending = live.submit("alice", f"--gres=vgpu:{WHOLE_GPU}", "-wn1")
-        running = live.submit("bob", "--gres=vgpu:20gb", "-wn1", script=stubborn)
+        running = live.submit("bob", "--gres=vgpu:2g.20gb", "-wn1", script=stubborn)  # a class that is published
         live.wait_sees("bob", running)
         for job in (waiting, pending, running):
             live.slurm("scancel", job)
