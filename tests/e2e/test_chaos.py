@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -42,7 +43,7 @@ def arena(request: pytest.FixtureRequest) -> Iterator[Live]:
 @pytest.mark.parametrize(
     ("arena", "jobs", "storm_s", "strikes", "end_s"),
     [
-        pytest.param(10, 60, 30.0, 15, 150.0, id="60-jobs"),
+        pytest.param(10, 60, 25.0, 15, 150.0, id="60-jobs"),
         pytest.param(120, 300, 150.0, 70, 600.0, id="300-jobs", marks=pytest.mark.soak),
     ],
     indirect=["arena"],
@@ -73,7 +74,8 @@ def test_jobs_have_their_own_slices_and_end_whatever_is_killed_under_them(
     for order in crowd.submitted:
         for job in order.jobs:
             if job in rows and order.kind.slices:
-                wrong += [f"{job} is {rows[job][0]}"] if rows[job][0] != "COMPLETED" else ground.faults_of(order, job)
+                state = rows[job].state
+                wrong += [f"{job} is {state}"] if state != "COMPLETED" else ground.faults_of(order, job)
     assert not wrong, "\n".join(wrong)
     assert [line for line in ground.told() if line[0] not in ("began", "ended")] == []
     assert watch.drained() == []
@@ -91,13 +93,21 @@ def rage(live: Live, strikes: int, within_s: float, rng: random.Random, hits: "C
             hits[event.partition(":")[0]] += 1
 
 
-def known(live: Live) -> dict[str, tuple[str, int]]:
-    """(state, restarts) of each job that slurmctld knows, by name; of an array, each element."""
-    rows = live.slurm("squeue", "-h", "-a", "-r", "--states=all", "-O", "Name:|,ArrayTaskID:|,State:|,RestartCnt:|")
-    found = {}
+class Known(NamedTuple):
+    state: str
+    restarts: int
+    waited_s: int  # since it was submitted or put back the last time
+
+
+def known(live: Live) -> dict[str, Known]:
+    """Each job that slurmctld knows, by name; of an array, each element."""
+    rows = live.slurm(
+        "squeue", "-h", "-a", "-r", "--states=all", "-O", "Name:|,ArrayTaskID:|,State:|,RestartCnt:|,PendingTime:|"
+    )
+    found: dict[str, Known] = {}
     for row in rows.splitlines():
-        name, task, state, restarts, _ = row.split("|")
-        found[f"{name}_{task}" if task.isdecimal() else name] = (state, int(restarts))
+        name, task, state, restarts, waited, _ = row.split("|")
+        found[f"{name}_{task}" if task.isdecimal() else name] = Known(state, int(restarts), int(waited))
     return found
 
 
@@ -115,7 +125,7 @@ def settle(live: Live, crowd: chaos.Crowd, limit_s: float) -> str:
         except AssertionError:
             return False
         left[:] = [
-            f"{job} {state}" for job, (state, _) in rows.items() if state not in OVER_STATES and job not in plain
+            f"{job} {row.state}" for job, row in rows.items() if row.state not in OVER_STATES and job not in plain
         ]
         return not left
 
@@ -123,23 +133,24 @@ def settle(live: Live, crowd: chaos.Crowd, limit_s: float) -> str:
         return ", ".join(left)
     for state in ("PENDING", "RUNNING"):
         live.slurm("scancel", f"--state={state}")
-    live.until(lambda: all(state in OVER_STATES for state, _ in known(live).values()), "the plain ones are gone")
+    live.until(lambda: all(row.state in OVER_STATES for row in known(live).values()), "the plain ones are gone")
     return ""
 
 
 def summary(
     crowd: chaos.Crowd,
-    rows: dict[str, tuple[str, int]],
+    rows: dict[str, Known],
     ground: chaos.Ground,
     hits: "Counter[str]",
     watch: Watch,
     took_s: float,
 ) -> None:
     jobs = [job for order in crowd.submitted for job in order.jobs]
-    requeued = sum(restarts for _, restarts in rows.values())
+    requeued = sum(row.restarts for row in rows.values())
+    waited_s = max(row.waited_s for row in rows.values())
     print(
         f"jobs={len(jobs)} forgotten={len(set(jobs) - rows.keys())} unanswered={crowd.unanswered} requeued={requeued} "
-        f"hits={dict(hits)} looks={watch.looks} drained_by_slurm={watch.twice} took={took_s:.0f}s"
+        f"hits={dict(hits)} looks={watch.looks} drained_by_slurm={watch.twice} waited={waited_s}s took={took_s:.0f}s"
     )
 
 
