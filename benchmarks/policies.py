@@ -209,8 +209,8 @@ class Planned:
 
     def place(self, profile: str, now: float, end: float) -> tuple[int, Placed] | None:
         if self._roomy:
-            found = self._roomy.place(profile, now, end)
-            return self._begin(*found, end) if found else None
+            roomy = self._roomy.place(profile, now, end)
+            return self._begin(*roomy, end) if roomy else None
         best: tuple[float, int, Slot, Placed] | None = None
         worth, lasts = COMPUTE[profile], max(1e-9, end - now)
         for name in PROFILES[PROFILES.index(profile) :]:

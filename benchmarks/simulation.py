@@ -190,7 +190,8 @@ def stream(seed: int, rates: dict[str, float], mean_s: float, until_s: float, fr
     rng = random.Random(seed)
     names = list(rates)
     sums = list(accumulate(rates[name] for name in names))
-    jobs, at = [], from_s
+    jobs: list[Job] = []
+    at = from_s
     while True:
         at += rng.expovariate(sums[-1])
         if at >= until_s:
