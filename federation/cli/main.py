@@ -1,13 +1,26 @@
-"""The `fed` command. This release has no daemon between sites, so `fed` says that, and its version."""
+"""The `fed` command: its commands, and the one place where an error becomes two lines and an exit code.
 
+0 done, 1 a check found something, 2 usage or an admin's file, 3 to 8 as federation/errors.py says, 130 interrupted,
+141 nobody reads the output.
+"""
+
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
-from typer.exceptions import TyperException
+from typer.exceptions import Abort, TyperException
+
+from federation.cli import check, pki
+from federation.errors import ConfigError, FedError
+
+INTERRUPTED = 130
+NOBODY_READS = 141
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+app.add_typer(pki.app, name="pki")
+app.command("check-config")(check.check_config)
 
 
 def _print_version(wanted: bool) -> None:
@@ -23,17 +36,38 @@ def about(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    """Jobs between sites. This release serves one site: there is nothing to run or configure here yet; see `vgpu`."""
-    typer.echo(context.get_help())
+    """Jobs between sites. This release serves one site: the daemon between sites is not in it yet; see `vgpu`."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def run(argv: list[str]) -> int:
+    """Run one command line; the exit code. Raises only what is a bug of ours."""
     try:
         result = app(argv, standalone_mode=False, prog_name="fed")
+        sys.stdout.flush()
+    except FedError as error:
+        return _failed(str(error), error.hint, error.exit_code)
     except TyperException as error:
-        sys.stderr.write(f"error: {error.format_message()}\nhint: fed --help\n")
-        return error.exit_code
+        context = getattr(error, "ctx", None)
+        return _failed(error.format_message(), f"{context.command_path if context else 'fed'} --help", error.exit_code)
+    except (KeyboardInterrupt, Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered can't be written either; without this the interpreter says so at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        return _failed(f"{error.strerror or error}{place}", "run it as the user whose that is", ConfigError.exit_code)
     return result if isinstance(result, int) else 0
+
+
+def _failed(message: str, hint: str, code: int) -> int:
+    sys.stderr.write(f"error: {message}\n")
+    if hint:
+        sys.stderr.write(f"hint: {hint}\n")
+    return code
 
 
 def main() -> None:

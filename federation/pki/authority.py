@@ -72,25 +72,21 @@ class Authority:
     def issue(self, site: str, extra: Extra, life: datetime.timedelta, now: datetime.datetime) -> Pair:
         """A first certificate for a site. Raises ConfigError when it has a good one."""
         with self._locked(now):
-            if good := self._good(check_site(site), now):
-                until = f"{good[-1].ends_at:%Y-%m-%d}"
-                raise ConfigError(f"{site} has a certificate until {until}", hint=f"fed pki renew {site}, or revoke it")
+            self.check_room(site, extra, now)
             return self._make(site, extra, life, now)
 
     def renew(self, site: str, life: datetime.timedelta, now: datetime.datetime) -> Pair:
         """Another certificate and key with the names of the newest; the old one stays good until it ends."""
         with self._locked(now):
-            past = [one for one in self.issued(now) if one.site == check_site(site)]
-            if not past:
-                raise ConfigError(f"{site} never had a certificate of this CA", hint=f"fed pki issue {site}")
-            if past[-1].state is State.REVOKED:
+            newest = self.newest(site, now)
+            if newest.state is State.REVOKED:
                 raise ConfigError(f"the newest certificate of {site} was revoked", hint=f"fed pki issue {site}")
-            return self._make(site, _extra(site, past[-1].certificate), life, now)
+            return self._make(site, _extra(site, newest.certificate), life, now)
 
     def revoke(self, site: str, serial: int | None, now: datetime.datetime) -> list[Issued]:
         """All good certificates of a site, or the one. Nobody believes them who has the new crl.pem."""
         with self._locked(now):
-            doomed = [one for one in self._good(check_site(site), now) if serial in (None, one.serial)]
+            doomed = [one for one in self.good(site, now) if serial in (None, one.serial)]
             if not doomed:
                 which = "" if serial is None else f" with serial {serial:x}"
                 raise ConfigError(f"{site} has no good certificate{which}", hint="fed pki list")
@@ -110,18 +106,29 @@ class Authority:
         found = [_seen(one, revoked, now) for one in _records(self.folder)]
         return sorted(found, key=lambda one: (one.site, one.begins_at, one.ends_at))
 
-    def check_room(self, site: str, extra: Extra, now: datetime.datetime) -> None:
-        """What `issue` would refuse, for a dry run. Raises ConfigError."""
-        check_permitted(self.certificate, extra)
-        if self._good(check_site(site), now):
-            raise ConfigError(f"{site} has a certificate", hint=f"fed pki renew {site}, or revoke it")
+    def newest(self, site: str, now: datetime.datetime) -> Issued:
+        """Raises ConfigError for a site that never had one."""
+        past = [one for one in self.issued(now) if one.site == site]
+        if not past:
+            raise ConfigError(f"{site} never had a certificate of this CA", hint=f"fed pki issue {site}")
+        return past[-1]
 
-    def _good(self, site: str, now: datetime.datetime) -> list[Issued]:
+    def good(self, site: str, now: datetime.datetime) -> list[Issued]:
         return [one for one in self.issued(now) if one.site == site and one.state is State.GOOD]
+
+    def check_room(self, site: str, extra: Extra, now: datetime.datetime) -> None:
+        """What `issue` would refuse. Raises ConfigError."""
+        check_site(site)
+        check_permitted(self.certificate, extra)
+        if good := self.good(site, now):
+            until = f"{good[-1].ends_at:%Y-%m-%d}"
+            raise ConfigError(f"{site} has a certificate until {until}", hint=f"fed pki renew {site}, or revoke it")
 
     def _make(self, site: str, extra: Extra, life: datetime.timedelta, now: datetime.datetime) -> Pair:
         if not datetime.timedelta(0) < life <= MAX_LIFE:
-            raise ConfigError(f"a certificate lives 1 to {MAX_LIFE.days} days")
+            raise ConfigError(
+                f"a certificate lives 1 to {MAX_LIFE.days} days", hint="30 and a timer that renews are best"
+            )
         stamp = Stamp(serial=x509.random_serial_number(), now=now, life=life)
         pair = make_leaf(self._pair, site, ec.generate_private_key(ec.SECP256R1()), stamp, extra)
         files.write(self.folder / RECORDS / f"{stamp.serial:040x}.pem", pair.certificate_pem)
@@ -144,15 +151,13 @@ def create(folder: Path, name: str, permitted: Extra, now: datetime.datetime) ->
 
     Crash: without ca.pem there is no CA yet; what is there is in the way, and named.
     """
-    files.check_place(folder)
+    check_new(folder, name)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _lock(folder):
-            for one in (KEY, CERTIFICATE, CRL, RECORDS):
-                if (folder / one).exists():
-                    raise ConfigError(f"{folder / one} exists", hint="a CA is never overwritten: take another folder")
+            check_new(folder, name)
             stamp = Stamp(serial=x509.random_serial_number(), now=now, life=AUTHORITY_LIFE)
-            pair = make_authority(check_site(name), ec.generate_private_key(ec.SECP256R1()), stamp, permitted)
+            pair = make_authority(name, ec.generate_private_key(ec.SECP256R1()), stamp, permitted)
             (folder / RECORDS).mkdir(mode=0o700)
             files.write(folder / KEY, pair.key_pem, secret=True)
             files.write(folder / CRL, crl_pem(make_crl(pair, (), number=1, now=now)))
@@ -160,6 +165,15 @@ def create(folder: Path, name: str, permitted: Extra, now: datetime.datetime) ->
     except OSError as error:
         raise ConfigError(f"can't make {folder}: {error.strerror}") from None
     return Authority(folder, pair)
+
+
+def check_new(folder: Path, name: str) -> None:
+    """Raises ConfigError."""
+    check_site(name)
+    files.check_place(folder)
+    for one in (KEY, CERTIFICATE, CRL, RECORDS):
+        if (folder / one).exists():
+            raise ConfigError(f"{folder / one} exists", hint="a CA is never overwritten: take another folder")
 
 
 def open_authority(folder: Path, now: datetime.datetime) -> Authority:
@@ -196,11 +210,13 @@ def hand_out(authority: Authority, pair: Pair, out: Path) -> None:
     files.write(out / SITE_FILE, pair.key_pem + pair.certificate_pem, secret=True)
 
 
-def check_out(authority: Authority, out: Path, *, renewal: bool) -> None:
-    """Would `hand_out` destroy something, or write where others can? Raises ConfigError."""
+def check_out(authority: Authority, site: str, out: Path, now: datetime.datetime) -> None:
+    """Would `hand_out` destroy what is another's, or write where others can? Raises ConfigError."""
     files.check_place(out)
-    if (out / SITE_FILE).exists() and not renewal:
-        raise ConfigError(f"{out / SITE_FILE} exists", hint="take another --out, or renew")
+    if (out / SITE_FILE).exists():
+        there = files.certificates_in(out / SITE_FILE)[0]
+        if there not in [one.certificate for one in authority.issued(now) if one.site == site]:
+            raise ConfigError(f"{out / SITE_FILE} is not {site}'s of this CA", hint="take another --out")
     if (out / CERTIFICATE).exists() and authority.certificate not in files.certificates_in(out / CERTIFICATE):
         raise ConfigError(f"{out / CERTIFICATE} is of another CA", hint="take another --out, or add this CA to it")
 

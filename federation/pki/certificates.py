@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ SKEW = datetime.timedelta(hours=1)  # what is made now is good for a host whose 
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
 LEAF_LIFE = datetime.timedelta(days=30)
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
 _EVERY_ADDRESS = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
 
@@ -130,6 +132,15 @@ def revoked_in(crl: x509.CertificateRevocationList) -> list[Revoked]:
 
 def number_of(crl: x509.CertificateRevocationList) -> int:
     return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+
+
+def check_host(name: str) -> str:
+    """Raises ConfigError."""
+    if not _HOST.fullmatch(name) or len(name) > 253:
+        raise ConfigError(
+            f"'{name[:64]}' is no host name, address or network", hint="such as fed.example.org, 10.0.0.0/8"
+        )
+    return name
 
 
 def check_permitted(authority: x509.Certificate, extra: Extra) -> None:

@@ -18,9 +18,10 @@ import grpc
 import grpc.aio
 from cryptography import x509
 
-from federation.errors import ConfigError, Untrusted
+from federation.errors import ConfigError, Refused, Untrusted
 from federation.pki.credentials import Credentials, Keeper
 from federation.pki.judge import judge
+from federation.pki.pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +65,15 @@ class Gate(grpc.aio.ServerInterceptor):
     """
 
     def __init__(
-        self, keeper: Keeper, *, clock: Callable[[], datetime.datetime], decided: Decided = lambda *_: None
+        self,
+        keeper: Keeper,
+        *,
+        clock: Callable[[], datetime.datetime],
+        pace: Pace,
+        decided: Decided = lambda *_: None,
     ) -> None:
         self._keeper = keeper
+        self._pace = pace
         self._clock = clock
         self._decided = decided
         self._known: dict[bytes, _Known] = {}  # good ones, by PEM, as of the credentials in force
@@ -97,7 +104,11 @@ class Gate(grpc.aio.ServerInterceptor):
         )
 
         async def guarded(request: Any, context: Any) -> Any:
-            async with self._admitted(context, method):
+            async with self._admitted(context, method) as site:
+                if handler.request_streaming:
+                    request = self._pace.stream(site, request)
+                else:
+                    await self._count(context, method, site)
                 if inspect.isasyncgenfunction(inner):
                     async for message in inner(request, context):
                         await context.write(message)
@@ -111,12 +122,12 @@ class Gate(grpc.aio.ServerInterceptor):
         )
 
     @asynccontextmanager
-    async def _admitted(self, context: Any, method: str) -> AsyncIterator[None]:
+    async def _admitted(self, context: Any, method: str) -> AsyncIterator[str]:
         call, site = await self._admit(context, method)
         token = _site.set(site)
         self._open.add(call)
         try:
-            yield
+            yield site
         except asyncio.CancelledError:
             if call.refusal is None:
                 raise
@@ -137,10 +148,18 @@ class Gate(grpc.aio.ServerInterceptor):
             raise AssertionError("abort() raises") from None
         return _Open(leaf=known.leaf, task=task), known.site
 
-    async def _refuse(self, context: Any, method: str, error: Untrusted) -> None:
+    async def _count(self, context: Any, method: str, site: str) -> None:
+        try:
+            self._pace.call(site)
+        except Refused as error:
+            await self._refuse(context, method, error)
+
+    async def _refuse(self, context: Any, method: str, error: Untrusted | Refused) -> None:
         log.warning("gate.refused", extra={"peer": str(context.peer()), "method": method, "why": str(error)})
         self._decided("", method, str(error))
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "\n".join((error.code, str(error), error.hint)))
+        too_often = isinstance(error, Refused)
+        status = grpc.StatusCode.RESOURCE_EXHAUSTED if too_often else grpc.StatusCode.UNAUTHENTICATED
+        await context.abort(status, "\n".join((error.code, str(error), error.hint)))
 
     def _believed(self, context: Any, method: str) -> "_Known":
         shown = context.auth_context().get("x509_pem_cert")

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from federation.access.rates import Rate
 from federation.pki.authority import CERTIFICATE, CRL, SITE_FILE, Authority, create, hand_out
 from federation.pki.certificates import LEAF_LIFE, Extra
 from federation.pki.credentials import Credentials, Files, Keeper, Peer, load
 from federation.pki.dial import Line, dial
 from federation.pki.gate import OPTIONS, Gate, calling_site, open_port
+from federation.pki.pace import Pace
 
 ECHO, STREAM, SPEAK = "/test/Echo", "/test/Stream", "/test/Speak"
 WAIT_S = 10.0
@@ -96,20 +99,25 @@ class Served:
     address: str
     keeper: Keeper
     gate: Gate
+    pace: Pace
     decisions: list[tuple[str, str, str]]
 
 
 @asynccontextmanager
-async def served(world: World, site: str, *, clock: Callable[[], datetime.datetime] = now) -> AsyncIterator[Served]:
+async def served(
+    world: World, site: str, *, clock: Callable[[], datetime.datetime] = now, rate: Rate | None = None
+) -> AsyncIterator[Served]:
+    """`rate`: of the site `edge`; the others have none."""
     decisions: list[tuple[str, str, str]] = []
     keeper = world.keeper(site)
-    gate = Gate(keeper, clock=clock, decided=lambda *what: decisions.append(what))
+    pace = Pace(lambda site: rate if site == "edge" else None, time.monotonic)
+    gate = Gate(keeper, clock=clock, pace=pace, decided=lambda *what: decisions.append(what))
     server = grpc.aio.server(interceptors=[gate], options=OPTIONS)
     server.add_generic_rpc_handlers((_Echo(),))
     port = open_port(server, "127.0.0.1:0", keeper)
     await server.start()
     try:
-        yield Served(address=f"127.0.0.1:{port}", keeper=keeper, gate=gate, decisions=decisions)
+        yield Served(address=f"127.0.0.1:{port}", keeper=keeper, gate=gate, pace=pace, decisions=decisions)
     finally:
         await server.stop(None)
 

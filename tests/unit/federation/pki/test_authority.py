@@ -199,16 +199,19 @@ def test_handing_out_destroys_nothing(authority: ca.Authority, tmp_path: Path) -
     pair = authority.issue("edge", NONE, LEAF_LIFE, NOW)
     hand_out(authority, pair, out)
     assert modes(out) == {"site.pem": 0o600, "ca.pem": 0o644, "crl.pem": 0o644}
-    with pytest.raises(ConfigError, match=r"site\.pem exists"):
-        check_out(authority, out, renewal=False)
-    check_out(authority, out, renewal=True)
+    check_out(authority, "edge", out, NOW)
+    with pytest.raises(ConfigError, match=r"site\.pem is not hpc's of this CA"):
+        check_out(authority, "hpc", out, NOW)
     more = (out / "ca.pem").read_bytes() * 2
     (out / "ca.pem").write_bytes(more)
     hand_out(authority, authority.renew("edge", LEAF_LIFE, NOW), out)
     assert (out / "ca.pem").read_bytes() == more  # what the admin added stays
     other = create(tmp_path / "other", "other", NONE, NOW)
+    with pytest.raises(ConfigError, match="is not edge's of this CA"):
+        check_out(other, "edge", out, NOW)
+    (out / "site.pem").unlink()
     with pytest.raises(ConfigError, match="is of another CA"):
-        check_out(other, out, renewal=True)
+        check_out(other, "edge", out, NOW)
 
 
 def test_two_at_once(authority: ca.Authority, folder: Path) -> None:

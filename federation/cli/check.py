@@ -1,0 +1,76 @@
+"""`fed check-config`: is fed.yaml right, and is everything there that it names?"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from federation.cli.options import DEFAULT_CONFIG, Config, Json
+from slurm_plugin.cli.output import emit, emit_document
+
+if TYPE_CHECKING:
+    from federation.config import FedConfig
+
+FOUND = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    site: str
+    peers: tuple[str, ...]
+    certificate_ends_at: float  # Unix seconds
+    problems: tuple[str, ...]  # what will not work; the daemon starts all the same
+
+
+def check_config(config: Config = DEFAULT_CONFIG, json: Json = False) -> None:
+    """Read fed.yaml and the files it names; exit code 1 when something will not work, 2 when the daemon can't start."""
+    from federation.config import load_config
+
+    now = datetime.now(UTC)
+    found = load_config(config)
+    credentials = found.credentials()
+    credentials.check(now)
+    ends = credentials.leaf.not_valid_after_utc
+    ending = [f"our certificate ends on {ends:%Y-%m-%d}: renew it"] if credentials.ending(now) else []
+    problems = (*ending, *_users(found), *_places(found))
+    if json:
+        view = Checked(
+            site=found.site, peers=tuple(found.peers), certificate_ends_at=ends.timestamp(), problems=problems
+        )
+        emit_document("checked", view)
+    else:
+        emit([f"site {found.site}: {len(found.peers)} peers, certificate until {ends:%Y-%m-%d %H:%M} UTC", *problems])
+    if problems:
+        raise typer.Exit(FOUND)
+
+
+def _users(found: "FedConfig") -> list[str]:
+    """Whom a peer's users are mapped to must be somebody here."""
+    from federation.access.acting import account_of
+    from federation.errors import Refused
+
+    wrong = []
+    for site, rules in found.peers.items():
+        for theirs, ours in rules.guest.users.items():
+            try:
+                account_of(ours, least_uid=found.least_uid)
+            except Refused as error:
+                wrong.append(f"peers.{site}.users.{theirs}: {error}")
+    return wrong
+
+
+def _places(found: "FedConfig") -> list[str]:
+    from federation.errors import ConfigError
+    from federation.pki.files import check_place
+
+    wrong = []
+    for place in (found.audit.path.parent, found.local.socket.parent):
+        if not place.is_dir():
+            wrong.append(f"there is no folder {place}")
+            continue
+        try:
+            check_place(place)
+        except ConfigError as error:
+            wrong.append(str(error))
+    return wrong

@@ -1,0 +1,127 @@
+"""The shape of fed.yaml, version 1. Nothing is guessed: types are strict and unknown keys are errors."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from federation.access.acting import LEAST_UID
+from federation.access.audit import KEEP, MAX_BYTES
+from federation.access.environment import DEFAULT_ALLOW, check_pattern
+from federation.errors import ConfigError
+from federation.pki.names import check_site
+
+MAX_PEERS = 1000
+MAX_NAMES = 100_000  # users or accounts of one peer
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}")
+
+
+def _site(text: str) -> str:
+    try:
+        return check_site(text)
+    except ConfigError as error:
+        raise ValueError(f"{error} ({error.hint})") from None
+
+
+def _word(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise ValueError(f"'{text[:64]}' is no name (letters, digits, _ . @ + -, at most 128)")
+    return text
+
+
+def _mortal(text: str) -> str:
+    if text == "root" or text.isdecimal():
+        raise ValueError(f"'{text}' can't be given: never root, and never a number; write a user's name")
+    return _word(text)
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError(f"{path} must be an absolute path")
+    return path
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError(f"'{text}' is not host:port")
+    return text
+
+
+Site = Annotated[str, AfterValidator(_site)]
+Word = Annotated[str, AfterValidator(_word)]
+Account = Literal[""] | Word
+Mortal = Annotated[str, AfterValidator(_mortal)]
+File = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
+Address = Annotated[str, AfterValidator(_address)]
+Pattern = Annotated[str, AfterValidator(check_pattern)]
+Patterns = Annotated[list[Pattern], Field(max_length=1000)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TlsSection(_Section):
+    certificate: File
+    key: File | None = None
+    ca: Annotated[list[File], Field(min_length=1, max_length=64)]
+    crl: Annotated[list[File], Field(max_length=64)] = []
+
+
+class LocalSection(_Section):
+    socket: File = Path("/run/fed/fed.sock")
+    admins: Annotated[list[Mortal], Field(max_length=1000)] = []
+    environment: Patterns = list(DEFAULT_ALLOW)
+
+
+class AuditSection(_Section):
+    path: File = Path("/var/log/fed/audit.log")
+    max_mib: Annotated[int, Field(ge=1, le=10_240)] = MAX_BYTES >> 20
+    keep: Annotated[int, Field(ge=1, le=1000)] = KEEP
+
+
+class RateSection(_Section):
+    per_s: Count
+    burst: Count
+
+
+class PeerSection(_Section):
+    address: Address | None = None
+    ca: File | None = None
+    pools: Annotated[list[Word], Field(max_length=1000)] = []
+    users: Annotated[dict[Word, Mortal], Field(max_length=MAX_NAMES)] = {}
+    accounts: Annotated[dict[Account, Account], Field(max_length=MAX_NAMES)] | None = None
+    environment: Patterns = ["*"]
+    most_jobs: Count = 10_000
+    most_input_mib: Annotated[int, Field(ge=0, le=1 << 30)] = 1 << 20
+    messages: RateSection = RateSection(per_s=5_000, burst=10_000)
+
+
+class FedFile(_Section):
+    version: Literal[1]
+    site: Site
+    listen: Address | None = None
+    least_uid: Annotated[int, Field(ge=1, le=1 << 31)] = LEAST_UID
+    tls: TlsSection
+    local: LocalSection = LocalSection()
+    audit: AuditSection = AuditSection()
+    peers: Annotated[dict[Site, PeerSection], Field(max_length=MAX_PEERS)] = {}
+
+
+def keys_at(path: tuple[str | int, ...]) -> tuple[str, ...]:
+    """The keys that are known at a place of the file."""
+    section: type[BaseModel]
+    match path:
+        case ("peers", _):
+            section = PeerSection
+        case ("peers", _, "messages"):
+            section = RateSection
+        case (("tls" | "local" | "audit") as name,):
+            named: dict[str, type[BaseModel]] = {"tls": TlsSection, "local": LocalSection, "audit": AuditSection}
+            section = named[name]
+        case _:
+            section = FedFile
+    return tuple(section.model_fields)

@@ -1,0 +1,52 @@
+"""A peer over its rate waits, loses nothing, and slows nobody else."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from federation.access.rates import Rate
+from tests.integration.federation.pki.world import STREAM, WAIT_S, dialled, echo, exchange, served, world
+
+
+async def test_a_stream_over_its_rate_is_slowed_down_and_whole(tmp_path: Path) -> None:
+    sites = world(tmp_path, "edge", "hpc", "cloud")
+    rate = Rate(per_s=200.0, burst=20.0)
+    async with served(sites, "hpc", rate=rate) as hpc, dialled(sites, "edge", "hpc", hpc.address) as line:
+        call: Any = line.channel.stream_stream(STREAM)()
+        started = time.monotonic()
+        sent = [f"{nth}".encode() for nth in range(100)]
+
+        async def send() -> None:
+            for what in sent:
+                await call.write(what)
+            await call.done_writing()
+
+        sending = asyncio.create_task(send())
+        async with dialled(sites, "cloud", "hpc", hpc.address) as other:
+            quick: Any = other.channel.stream_stream(STREAM)()
+            for nth in range(100):
+                assert await exchange(quick, b"x") == b"cloud x"
+                assert nth < 100
+        received = [await asyncio.wait_for(call.read(), WAIT_S) for _ in sent]
+        await sending
+    assert received == [b"edge " + what for what in sent]
+    assert hpc.pace.paused > 0
+    assert time.monotonic() - started >= (len(sent) - rate.burst) / rate.per_s
+
+
+async def test_calls_over_the_rate_are_refused_with_when_to_come_again(tmp_path: Path) -> None:
+    sites = world(tmp_path, "edge", "hpc")
+    async with (
+        served(sites, "hpc", rate=Rate(per_s=0.001, burst=2.0)) as hpc,
+        dialled(sites, "edge", "hpc", hpc.address) as line,
+    ):
+        assert await echo(line) == b"edge hello"
+        assert await echo(line) == b"edge hello"
+        with pytest.raises(grpc.aio.AioRpcError, match="site edge calls too often") as told:
+            await echo(line)
+    assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
