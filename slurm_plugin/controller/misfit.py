@@ -6,9 +6,15 @@ nodes.
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from slurm_plugin.catalogue import Catalogue
+from slurm_plugin.config_promises import promises
 from slurm_plugin.controller.offered import geometry, offered
-from slurm_plugin.model import Gpu
+from slurm_plugin.errors import ConfigError
+from slurm_plugin.guarantees import Supply, impossible
+from slurm_plugin.mig.products import product_of
+from slurm_plugin.model import Gpu, GpuProfile
 from slurm_plugin.nearest import nearest
+from slurm_plugin.planning import Follow
 from slurm_plugin.pool import NodeGroup, PoolConfig
 from slurm_plugin.ports import SlurmNode
 from slurm_plugin.slurm.hostlist import compress
@@ -29,7 +35,8 @@ def mistakes(
         groups = {host: group for group in config.groups for host in group.hosts}
         facts = {h: (geometry(tuple(there), groups[h]), slurm[h]) for h, there in gpus.items() if h in slurm}
         made = offered(config, facts, ())
-        wrong += made.problems if made else ()
+        if made:
+            wrong += [*made.problems, *with_promises(config, made.catalogue, gpus)]
     return wrong
 
 
@@ -53,6 +60,34 @@ def with_gpus(config: PoolConfig, seen: Mapping[str, Sequence[int]]) -> Iterator
         told = {host: seen[host] for host in group.hosts if host in seen}
         if told:
             yield from _group(group, told)
+
+
+def with_promises(config: PoolConfig, catalogue: Catalogue, gpus: Mapping[str, Sequence[Gpu]]) -> Iterator[str]:
+    """Guarantees that these GPUs, which are all that the pool has, could never keep."""
+    try:
+        promised = promises(config, catalogue)
+    except ConfigError:
+        return  # a class that the pool does not have is told as that
+    for guarantee, why in impossible(promised, list(_supply(config, gpus))):
+        yield f"planning.guarantees: '{guarantee.text}' can never hold: {why}"
+
+
+def _supply(config: PoolConfig, gpus: Mapping[str, Sequence[Gpu]]) -> Iterator[Supply]:
+    for group in config.groups:
+        counts: dict[tuple[str, tuple[GpuProfile, ...]], dict[str, int]] = {}
+        for host in group.hosts:
+            for one in gpus.get(host, ()):
+                if group.takes(one.index) and one.profiles:
+                    product = product_of(one.name)
+                    of = counts.setdefault((product.key if product else "", one.profiles), {})
+                    of[host] = of.get(host, 0) + 1
+        for (product_key, profiles), gpus_of in counts.items():
+            yield Supply(
+                product=product_key,
+                profiles={profile.name: profile for profile in profiles},
+                gpus_of=gpus_of,
+                shares=group.shares if config.follow(group) is Follow.LAYOUT else (),
+            )
 
 
 def _group(group: NodeGroup, told: Mapping[str, Sequence[int]]) -> Iterator[str]:
