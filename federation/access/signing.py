@@ -8,9 +8,10 @@ A field that has its default is left out, so a newer site's new fields trouble a
 """
 
 import datetime
+import functools
 import math
 import struct
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from federation.pki.certificates import Pair, fingerprint
 from federation.pki.judge import Trust, judge
 
 MAX_CERTIFICATE_BYTES = 16 << 10
+MAX_SIGNERS = 1024  # certificates whose verdict is remembered
 _WORD = b"federation job 1\0"
 
 
@@ -52,25 +54,54 @@ def sign(request: Request, own: Pair) -> Signature:
     return Signature(value=value, certificate=own.certificate.public_bytes(serialization.Encoding.DER))
 
 
-def verify(request: Request, signature: Signature, trust: Trust, now: datetime.datetime) -> bytes:
-    """The id of the key it was signed with: the fingerprint of its certificate, for the audit log. Raises Untrusted."""
-    if len(signature.certificate) > MAX_CERTIFICATE_BYTES:
-        raise Untrusted("the job's certificate is too long")
-    try:
-        leaf = x509.load_der_x509_certificate(signature.certificate)
-        public = leaf.public_key()
-    except ValueError:
-        raise Untrusted("the job carries no certificate") from None
-    site = judge(leaf, trust, now)
-    if site != request.origin:
-        raise Untrusted(f"the job came from {request.origin} and is signed by {site}")
-    if not isinstance(public, ec.EllipticCurvePublicKey):
-        raise Untrusted(f"the key of {site} is not of the curve P-256")
-    try:
-        public.verify(signature.value, _WORD + canonical(request), ec.ECDSA(hashes.SHA256()))
-    except InvalidSignature:
-        raise Untrusted(f"the job is not the one that {site} signed", hint="are both sites the same version?") from None
-    return fingerprint(leaf)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signer:
+    site: str
+    leaf: x509.Certificate
+    key: ec.EllipticCurvePublicKey
+    mark: bytes
+
+
+class Verifier:
+    """Checks signatures by one state of trust; make another when that changes. Bound: MAX_SIGNERS remembered."""
+
+    def __init__(self, trust: Trust) -> None:
+        self._trust = trust
+        self._signers: dict[bytes, _Signer] = {}
+
+    def verify(self, request: Request, signature: Signature, now: datetime.datetime) -> bytes:
+        """The id of the key it was signed with: the fingerprint of its certificate, for the audit log.
+
+        Raises Untrusted.
+        """
+        signer = self._signer(signature.certificate, now)
+        if signer.site != request.origin:
+            raise Untrusted(f"the job came from {request.origin} and is signed by {signer.site}")
+        try:
+            signer.key.verify(signature.value, _WORD + canonical(request), ec.ECDSA(hashes.SHA256()))
+        except InvalidSignature:
+            hint = "are both sites the same version?"
+            raise Untrusted(f"the job is not the one that {signer.site} signed", hint=hint) from None
+        return signer.mark
+
+    def _signer(self, certificate: bytes, now: datetime.datetime) -> _Signer:
+        if len(certificate) > MAX_CERTIFICATE_BYTES:
+            raise Untrusted("the job's certificate is too long")
+        known = self._signers.get(certificate)
+        if known is not None and now < known.leaf.not_valid_after_utc:
+            return known
+        try:
+            leaf = x509.load_der_x509_certificate(certificate)
+            key = leaf.public_key()
+        except ValueError:
+            raise Untrusted("the job carries no certificate") from None
+        site = judge(leaf, self._trust, now)
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise Untrusted(f"the key of {site} is not of the curve P-256")
+        if len(self._signers) >= MAX_SIGNERS:
+            self._signers.clear()
+        signer = self._signers[certificate] = _Signer(site=site, leaf=leaf, key=key, mark=fingerprint(leaf))
+        return signer
 
 
 def canonical(value: object) -> bytes:
@@ -79,25 +110,26 @@ def canonical(value: object) -> bytes:
     Raises TypeError, ValueError (a number that is none).
     """
     match value:
+        case bytes():
+            return _sized(b"b", value)
+        case tuple():
+            return _sized(b"l", b"".join([canonical(one) for one in value]))
+        case str():
+            return _sized(b"s", str(value).encode("utf-8", "surrogatepass"))
         case None:
             return b"n"
         case bool():
             return b"t" if value else b"f"
         case int():
-            return _sized(b"i", str(int(value)).encode())
+            return _sized(b"i", b"%d" % value)
         case float():
             return _number(value)
-        case str():
-            return _sized(b"s", str(value).encode("utf-8", "surrogatepass"))
-        case bytes():
-            return _sized(b"b", value)
         case UUID():
             return _sized(b"u", value.bytes)
-        case tuple():
-            return _sized(b"l", b"".join(canonical(one) for one in value))
     if is_dataclass(value) and not isinstance(value, type):
-        told = [one for one in sorted(fields(value), key=lambda one: one.name) if not _default(one, value)]
-        return _sized(b"o", b"".join(canonical(one.name) + canonical(getattr(value, one.name)) for one in told))
+        kind: Any = type(value)
+        told = [(name, getattr(value, one)) for name, one in _names(kind) if not _default(value, one)]
+        return _sized(b"o", b"".join([name + canonical(held) for name, held in told]))
     raise TypeError(f"{type(value).__name__} has no canonical text")
 
 
@@ -108,11 +140,20 @@ def _number(value: float) -> bytes:
 
 
 def _sized(kind: bytes, data: bytes) -> bytes:
-    return kind + struct.pack(">Q", len(data)) + data
+    return kind + len(data).to_bytes(8, "big") + data
 
 
-def _default(one: Field[Any], value: object) -> bool:
-    held = getattr(value, one.name)
-    if one.default is not MISSING:
-        return bool(held == one.default)
-    return one.default_factory is not MISSING and bool(held == one.default_factory())
+@functools.cache
+def _names(kind: Any) -> tuple[tuple[bytes, str], ...]:
+    return tuple((canonical(name), name) for name in sorted(one.name for one in fields(kind)))
+
+
+@functools.cache
+def _defaults(kind: Any) -> dict[str, object]:
+    made = {one.name: one.default_factory() for one in fields(kind) if one.default_factory is not MISSING}
+    return made | {one.name: one.default for one in fields(kind) if one.default is not MISSING}
+
+
+def _default(value: object, name: str) -> bool:
+    kind: Any = type(value)
+    return bool(getattr(value, name) == _defaults(kind).get(name, MISSING))

@@ -1,6 +1,8 @@
 """What a daemon shows of itself and what it believes of others, read from files, and read again when they change."""
 
+import asyncio
 import datetime
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from federation.pki.names import site_of
 log = logging.getLogger(__name__)
 
 POLL_S = 5.0  # how often a daemon looks whether its files have changed
+MAX_LISTS = 64  # revocation lists
 WARN_PART = 3  # warn when less than one part in so many of a certificate's life is left
 
 
@@ -91,13 +94,18 @@ def _pin(peer: Peer, authorities: list[x509.Certificate]) -> bytes:
 
 
 def _revoked(paths: tuple[Path, ...], authorities: list[x509.Certificate]) -> frozenset[tuple[bytes, int]]:
+    return frozenset().union(*(_serials(path, files.read(path), tuple(authorities)) for path in paths))
+
+
+@functools.lru_cache(maxsize=MAX_LISTS)  # a daemon looks every few seconds, and a list may be long
+def _serials(path: Path, data: bytes, authorities: tuple[x509.Certificate, ...]) -> frozenset[tuple[bytes, int]]:
     found: set[tuple[bytes, int]] = set()
-    for path in paths:
-        for crl in files.crls_in(path):
-            issuer = next((one for one in authorities if _signed(crl, one)), None)
-            if issuer is None:
-                raise ConfigError(f"{path} has a revocation list of a CA that is not believed here", hint="see tls.ca")
-            found |= {(fingerprint(issuer), one.serial_number) for one in crl}
+    for crl in files.crls_of(path, data):
+        issuer = next((one for one in authorities if _signed(crl, one)), None)
+        if issuer is None:
+            raise ConfigError(f"{path} has a revocation list of a CA that is not believed here", hint="see tls.ca")
+        mark = fingerprint(issuer)
+        found |= {(mark, one.serial_number) for one in crl}
     return frozenset(found)
 
 
@@ -123,31 +131,43 @@ class Keeper:
     def listen(self, changed: Callable[[], None]) -> None:
         self._listeners.append(changed)
 
+    async def watch(self, tick: Callable[[], None], every_s: float = POLL_S) -> None:
+        """Look again and again, for ever; the files are read on a thread. `tick` is called after each look."""
+        while True:
+            await asyncio.sleep(every_s)
+            if (fresh := await asyncio.to_thread(self._look)) is not None:
+                self._take(fresh)
+            tick()
+
     def reload(self) -> bool:
-        """Look again. Has anything changed?"""
+        """Look again now, such as on a signal. Has anything changed?"""
+        if (fresh := self._look()) is not None:
+            self._take(fresh)
+        return fresh is not None
+
+    def _look(self) -> Credentials | None:
+        """What is to be in force from now on, if it is something else. On any thread."""
         try:
             fresh = self._read()
         except FedError as error:
-            if str(error) != self.fault:
-                log.error("credentials.not_reloaded", extra={"why": str(error)})  # noqa: TRY400 - a person's mistake
-            self.fault = str(error)
-            return False
-        self.fault = ""
-        if _same(fresh, self.current):
-            return False
+            self._wrong(str(error))
+            return None
         if fresh.site != self.current.site:
-            self.fault = f"the certificate is now {fresh.site}'s, and this is {self.current.site}"
-            log.error("credentials.not_reloaded", extra={"why": self.fault})
-            return False
+            self._wrong(f"the certificate is now {fresh.site}'s, and this is {self.current.site}")
+            return None
+        self.fault = ""
+        return None if _facts(fresh) == _facts(self.current) else fresh
+
+    def _wrong(self, why: str) -> None:
+        if why != self.fault:
+            log.error("credentials.not_reloaded", extra={"why": why})
+        self.fault = why
+
+    def _take(self, fresh: Credentials) -> None:
         self.current = fresh
         log.info("credentials.reloaded", extra={"serial": f"{fresh.leaf.serial_number:x}"})
         for changed in self._listeners:
             changed()
-        return True
-
-
-def _same(one: Credentials, other: Credentials) -> bool:
-    return _facts(one) == _facts(other)
 
 
 def _facts(one: Credentials) -> tuple[object, ...]:

@@ -70,8 +70,13 @@ def certificates_in(path: Path) -> list[x509.Certificate]:
 
 def crls_in(path: Path) -> list[x509.CertificateRevocationList]:
     """At least one; a file may have those of several CAs, one after the other. Raises ConfigError."""
+    return crls_of(path, read(path))
+
+
+def crls_of(path: Path, data: bytes) -> list[x509.CertificateRevocationList]:
+    """The same of what was read already."""
     begin = b"-----BEGIN X509 CRL-----"
-    parts = read(path).split(begin)[1:]
+    parts = data.split(begin)[1:]
     if not parts:
         raise ConfigError(f"{path} holds no revocation list")
     return [_parsed(path, "revocation list", lambda: x509.load_pem_x509_crl(begin + part)) for part in parts]  # noqa: B023 - called at once

@@ -1,5 +1,6 @@
 """Certificates are renewed on both ends while a stream is open, and nobody restarts anything."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from federation.errors import ConfigError
 from federation.pki.authority import SITE_FILE
 from federation.pki.credentials import Keeper
 from federation.pki.dial import dial
-from tests.integration.federation.pki.world import SPEAK, STREAM, dialled, echo, exchange, now, served, world
+from tests.integration.federation.pki.world import SPEAK, STREAM, WAIT_S, dialled, echo, exchange, now, served, world
 
 
 @pytest.mark.parametrize("method", [STREAM, SPEAK])
@@ -73,6 +74,22 @@ async def test_what_can_not_be_loaded_leaves_the_last_good_in_force(tmp_path: Pa
         path.write_bytes(good)
         assert not hpc.keeper.reload()
         assert hpc.keeper.fault == ""
+
+
+async def test_a_daemon_that_watches_its_files_needs_no_signal(tmp_path: Path) -> None:
+    sites = world(tmp_path, "edge", "hpc", "lost")
+    async with served(sites, "hpc") as hpc, dialled(sites, "lost", "hpc", hpc.address) as line:
+        assert await echo(line) == b"lost hello"
+        changed = asyncio.Event()
+        hpc.keeper.listen(changed.set)
+        watching = asyncio.create_task(hpc.keeper.watch(hpc.gate.sweep, every_s=0.01))
+        sites.revoke("lost", told=("hpc",))
+        await asyncio.wait_for(changed.wait(), WAIT_S)
+        with pytest.raises(grpc.aio.AioRpcError, match="lost was revoked"):
+            await echo(line)
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await watching
 
 
 def test_a_daemon_does_not_start_on_files_that_can_not_be_loaded(tmp_path: Path) -> None:

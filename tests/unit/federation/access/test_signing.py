@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.access.signing import MAX_CERTIFICATE_BYTES, Request, Signature, canonical, sign, verify
+from federation.access.signing import MAX_CERTIFICATE_BYTES, Request, Signature, Verifier, canonical, sign
 from federation.errors import Untrusted
 from federation.model.spec import Input, JobSpec, Lease, OnSilence
 from federation.model.token import Key
@@ -38,6 +38,21 @@ SPEC = JobSpec(
     lease=Lease(on_silence=OnSilence.STOP, after_s=60),
 )
 REQUEST = Request(origin="edge", target="hpc", pool="gpu", key=Key(UUID(int=5), 1), spec=SPEC)
+
+
+def verify(request: Request, signature: Signature, trust: Trust, now: datetime.datetime) -> bytes:
+    """Asked twice: what is remembered must not change what is said."""
+    verifier = Verifier(trust)
+    first = _told(verifier, request, signature, now)
+    assert _told(verifier, request, signature, now) == first
+    return verifier.verify(request, signature, now)
+
+
+def _told(verifier: Verifier, request: Request, signature: Signature, now: datetime.datetime) -> object:
+    try:
+        return verifier.verify(request, signature, now)
+    except Untrusted as error:
+        return str(error)
 
 
 def leaf(site: str, ca: Pair = CA, life: datetime.timedelta = DAY) -> Pair:
@@ -99,9 +114,10 @@ def test_signed_by_somebody_else() -> None:
 
 
 def test_signed_with_what_is_no_longer_good() -> None:
-    signature = sign(REQUEST, EDGE)
+    signature, verifier = sign(REQUEST, EDGE), Verifier(TRUST)
+    assert verifier.verify(REQUEST, signature, NOW)
     with pytest.raises(Untrusted, match="ended on"):
-        verify(REQUEST, signature, TRUST, NOW + DAY)
+        verifier.verify(REQUEST, signature, NOW + DAY)  # though it was good a day ago
     revoked = replace(TRUST, revoked=frozenset({(fingerprint(CA.certificate), 9)}))
     with pytest.raises(Untrusted, match="was revoked"):
         verify(REQUEST, signature, revoked, NOW)
