@@ -21,20 +21,21 @@ _FLAGS = "~#!%$@^-"  # marks behind a state that do not close a node by themselv
 def demands(state: State) -> list[Demand]:
     """The pending jobs that more slices would start; for a part of the pool, those that did not find them elsewhere."""
     terms = _Terms.of(state.config)
-    made: dict[int, _Made] = {}
+    known = _made.get(terms, {})
+    made: _Made = {}
     found = []
     for job in state.jobs:
         if job.eligible and not job.on_nodes and (state.part is None or job.job_id in state.part.waiting):
-            one = _made.get(job.job_id)
-            if one is None or one[0] is not job or one[1] != terms:
-                one = (job, terms, tuple(_demands(job, terms)))
+            one = known.get(job.job_id)
+            if one is None or one[0] is not job:
+                one = (job, tuple(_demands(job, terms)))
             made[job.job_id] = one
-            found += [
-                state.loans.ranked(each, state.now) for each in one[2] if each.gres_class in state.serving.profiles
-            ]
+            for demand in one[1]:
+                if demand.gres_class in state.serving.profiles:
+                    found.append(state.loans.ranked(demand, state.now))
     if state.part is None:
         _made.clear()
-        _made.update(made)
+        _made[terms] = made
     return found
 
 
@@ -55,9 +56,9 @@ class _Terms:
         )
 
 
-_Made = tuple[QueuedJob, _Terms, tuple[Demand, ...]]
+_Made = dict[int, tuple[QueuedJob, tuple[Demand, ...]]]
 # The demands of the last pass: a job that is read as it was before is the same object, and asks for the same.
-_made: dict[int, _Made] = {}
+_made: dict[_Terms, _Made] = {}
 
 
 def wants(job: QueuedJob, config: PoolConfig) -> Iterator[Demand]:

@@ -2,10 +2,18 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from slurm_plugin.choice import Slice
 
 Key = tuple[Hashable, ...]
+_KEYS = 1024  # a long queue says the same few again and again
+
+
+@lru_cache(_KEYS)
+def _shared(key: Key) -> Key:
+    """One object for all that are equal."""
+    return key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +64,8 @@ class Demand:
     def __post_init__(self) -> None:
         """Both keys are looked at often in a pass, and a demand lives for many."""
         wanted = self.wanted_nodes if self.nodes <= len(self.wanted_nodes) else ()
-        where = (self.partitions, wanted, self.excluded_nodes, self.features, self.reserved)
-        key = (self.gres_class, self.count, self.nodes, self.cpus_a_node, self.wanted_nodes, where)
+        where = _shared((self.partitions, wanted, self.excluded_nodes, self.features, self.reserved))
+        key = _shared((self.gres_class, self.count, self.nodes, self.cpus_a_node, self.wanted_nodes, where))
         object.__setattr__(self, "where", where)
         object.__setattr__(self, "key", key)
 
