@@ -6,9 +6,9 @@ Every method is one transaction over the journal, and tells the effects that are
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from federation.engine.attempts import retry_s
 from federation.engine.effects import Effect, FetchResults, PushInputs, Send
 from federation.engine.sites import Sites
-from federation.engine.target import retry_s
 from federation.errors import Refused, StoreFull, Unavailable
 from federation.model.job import Job
 from federation.model.messages import Cancel, Follow, FromOrigin, Release, Signal, Submit
@@ -163,7 +163,9 @@ class OriginSide:
     def _place(self, store: Store, job: Job, now: Now) -> list[Effect]:
         spec = store.spec(job.token)
         if spec is None:
-            raise Refused(f"the spec of job {job.token} is missing")
+            gone = Outcome(end=End.LOST, reason="the journal does not have what was to run")
+            done(store, job.on(OriginEvent.CANCEL, outcome=gone, why=gone.reason), job, now)
+            return []
         day = int(now.wall // DAY_S)
         spent = store.spent(job.account, day) if job.account in self.rules.placing.budget_per_day else 0.0
         ask = Ask(spec=spec, avoid=job.avoid, spent=spent, now=now.wall)

@@ -6,6 +6,7 @@ Every method is one transaction over the journal, and tells the effects that are
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from federation.engine.attempts import again, ended, poll_s, record, retry_s
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look, Send
 from federation.model.job import Attempt, over
 from federation.model.messages import Busy, Cancel, Changes, Follow, FromOrigin, Record, Release, Signal, Submit, Told
@@ -15,9 +16,8 @@ from federation.policy.admit import House, admit
 from federation.ports import Now, Seen, Sight
 from federation.store.store import Store
 
-POLL_S = 10.0  # between looks at what a backend has
+HANDING_S = 10.0  # until a backend is asked about what it is being given
 ASK_S = 2.0  # until a backend is asked about what it did not answer
-FIRST_RETRY_S, MOST_RETRY_S = 1.0, 300.0
 AGREEING = 2  # looks in a row before what is not there counts as not there
 MOST_DUE = 500  # attempts of one pass
 MOST_CHANGES = 200  # records of one message
@@ -109,8 +109,8 @@ class TargetSide:
         if known.state is not Target.ENDED:
             return [self._answer(store, known)]
         store.drop_attempt_spec(known.key)
-        effects = self._saved(store, known.on(TargetEvent.RELEASE, ended_at=now.wall), known)
-        return [*effects, Forget(pool=known.pool, key=known.key)]
+        released = known.on(TargetEvent.RELEASE, ended_at=now.wall, due_at=now.wall + retry_s(0), tries=0)
+        return [*self._saved(store, released, known), Forget(pool=known.pool, key=known.key)]
 
     def _follow(self, store: Store, origin: str, follow: Follow) -> list[Effect]:
         self._told[origin] = follow.after if follow.journal == store.journal else 0
@@ -122,7 +122,7 @@ class TargetSide:
         known = store.attempt(key)
         if known is None or known.state is not Target.SUBMITTING:
             return []
-        pending = known.on(TargetEvent.SUBMITTED, handle=handle, due_at=now.wall + POLL_S, tries=0, misses=0)
+        pending = known.on(TargetEvent.SUBMITTED, handle=handle, due_at=now.wall + poll_s(0), tries=0, misses=0)
         return self._saved(store, pending, known)
 
     def not_handed_over(self, store: Store, key: Key, why: str, now: Now) -> list[Effect]:
@@ -130,7 +130,7 @@ class TargetSide:
         known = store.attempt(key)
         if known is None or known.state is not Target.SUBMITTING:
             return []
-        return self._saved(store, _again(known, why, now), known, told=False)
+        return self._saved(store, again(known, why, now), known, told=False)
 
     def rejected(self, store: Store, key: Key, why: str, now: Now) -> list[Effect]:
         """The backend refused it for good."""
@@ -138,7 +138,7 @@ class TargetSide:
         if known is None or known.state is not Target.SUBMITTING:
             return []
         outcome = Outcome(end=End.REFUSED, ended_at=now.wall, reason=why)
-        return self._saved(store, _ended(known, TargetEvent.REJECTED, outcome, now), known)
+        return self._saved(store, ended(known, TargetEvent.REJECTED, outcome, now), known)
 
     def unanswered(self, store: Store, key: Key, now: Now) -> list[Effect]:
         """It may have it or not: it is asked before anything else."""
@@ -154,7 +154,7 @@ class TargetSide:
         if not never_runs:
             return self._saved(store, replace(known, due_at=now.wall + ASK_S), known, told=False)
         outcome = Outcome(end=known.stopped_for, ended_at=now.wall, reason="it never started")
-        return self._saved(store, _ended(known, TargetEvent.FENCED, outcome, now), known)
+        return self._saved(store, ended(known, TargetEvent.FENCED, outcome, now), known)
 
     def looked(self, store: Store, seen: Mapping[Key, Seen], now: Now) -> list[Effect]:
         """What could be observed. What is not in it is as it was."""
@@ -168,16 +168,16 @@ class TargetSide:
     def _saw(self, store: Store, known: Attempt, seen: Seen, now: Now) -> list[Effect]:
         if seen.sight is Sight.EXITED and seen.outcome is not None:
             outcome = over(known, seen.outcome)
-            return self._saved(store, _ended(known, TargetEvent.EXITED, outcome, now), known)
+            return self._saved(store, ended(known, TargetEvent.EXITED, outcome, now), known)
         if seen.sight is Sight.GONE or (seen.sight is Sight.ABSENT and known.state is Target.RUNNING):
             return self._missed(store, known, now, self._lost)
         if seen.sight is Sight.ABSENT:
             if known.state in (Target.SUBMITTING, Target.PENDING):
-                return self._missed(store, known, now, self._forgotten)
+                return self._missed(store, known, now, self._absent)
             return []
         if seen.sight is Sight.RUNNING and known.state in IN_BACKEND and known.state is not Target.RUNNING:
             at = seen.started_at or now.wall
-            running = known.on(TargetEvent.STARTED, started_at=at, due_at=now.wall + POLL_S, misses=0)
+            running = known.on(TargetEvent.STARTED, started_at=at, due_at=now.wall + poll_s(0), misses=0)
             return self._saved(store, replace(running, handle=seen.handle or known.handle, tries=0), known)
         if seen.sight is Sight.PENDING and known.state is Target.SUBMITTING:
             return self.handed_over(store, known.key, seen.handle, now)
@@ -194,10 +194,17 @@ class TargetSide:
     def _lost(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
         end = known.stopped_for if known.state is Target.STOPPING else End.LOST
         outcome = Outcome(end=end, started_at=known.started_at, ended_at=now.wall, reason="it left no exit record")
-        return self._saved(store, _ended(known, TargetEvent.LOST, outcome, now), known)
+        return self._saved(store, ended(known, TargetEvent.LOST, outcome, now), known)
 
-    def _forgotten(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
-        return self._saved(store, _again(known, "the backend does not have it", now), known, told=False)
+    def _absent(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
+        return self._saved(store, again(known, "the backend does not have it", now), known, told=False)
+
+    def forgotten(self, store: Store, key: Key) -> list[Effect]:
+        """The backend has dropped its output."""
+        known = store.attempt(key)
+        if known is None or known.state is not Target.RELEASED:
+            return []
+        return self._saved(store, replace(known, due_at=None), known, told=False)
 
     def inputs_here(self, store: Store, key: Key, now: Now) -> list[Effect]:
         known = store.attempt(key)
@@ -215,11 +222,14 @@ class TargetSide:
             if attempt.state is Target.READY:
                 effects += self._hand_over(store, attempt, now)
                 continue
-            wait_s = POLL_S
-            if attempt.state is Target.STOPPING:
+            stopping, released = attempt.state is Target.STOPPING, attempt.state is Target.RELEASED
+            wait_s = retry_s(attempt.tries) if stopping or released else poll_s(attempt.tries)
+            if stopping:
                 effects.append(Fence(pool=attempt.pool, key=attempt.key))
-                wait_s = retry_s(attempt.tries)
-            looks.setdefault(attempt.pool, []).append(attempt.key)
+            if released:
+                effects.append(Forget(pool=attempt.pool, key=attempt.key))
+            else:
+                looks.setdefault(attempt.pool, []).append(attempt.key)
             later = replace(attempt, due_at=now.wall + wait_s, tries=attempt.tries + 1)
             self._saved(store, later, attempt, told=False)
         effects += [Look(pool=pool, keys=tuple(keys)) for pool, keys in looks.items()]
@@ -237,8 +247,8 @@ class TargetSide:
             why = f"pool {attempt.pool} is no more"
             outcome = Outcome(end=End.REFUSED, ended_at=now.wall, reason=why)
             handed = attempt.on(TargetEvent.HANDED)
-            return self._saved(store, _ended(handed, TargetEvent.REJECTED, outcome, now), attempt)
-        handed = attempt.on(TargetEvent.HANDED, due_at=now.wall + POLL_S, misses=0)
+            return self._saved(store, ended(handed, TargetEvent.REJECTED, outcome, now), attempt)
+        handed = attempt.on(TargetEvent.HANDED, due_at=now.wall + HANDING_S, misses=0)
         self._saved(store, handed, attempt, told=False)
         return [HandOver(pool=attempt.pool, key=attempt.key, spec=spec, user=attempt.user)]
 
@@ -253,7 +263,7 @@ class TargetSide:
     def _stop(self, store: Store, attempt: Attempt, why: End, now: Now) -> list[Effect]:
         if attempt.state is Target.STAGING:
             outcome = Outcome(end=why, ended_at=now.wall, reason="it never started")
-            return self._saved(store, _ended(attempt, TargetEvent.STOP, outcome, now), attempt)
+            return self._saved(store, ended(attempt, TargetEvent.STOP, outcome, now), attempt)
         due_at = now.wall + retry_s(0)
         stopping = attempt.on(TargetEvent.STOP, stopped_for=why, due_at=due_at, tries=0, misses=0)
         return [*self._saved(store, stopping, attempt), Fence(pool=attempt.pool, key=attempt.key)]
@@ -286,28 +296,3 @@ class TargetSide:
 
     def _answer(self, store: Store, attempt: Attempt) -> Effect:
         return Send(site=attempt.origin, message=Told(journal=store.journal, record=record(attempt)))
-
-
-def record(attempt: Attempt) -> Record:
-    return Record(
-        key=attempt.key,
-        revision=attempt.revision,
-        state=attempt.state,
-        outcome=attempt.outcome,
-        started_at=attempt.started_at,
-        signals=attempt.signals,
-        why=attempt.why,
-    )
-
-
-def retry_s(tries: int) -> float:
-    return min(FIRST_RETRY_S * (1 << min(tries, 16)), MOST_RETRY_S)
-
-
-def _again(known: Attempt, why: str, now: Now) -> Attempt:
-    due_at = now.wall + retry_s(known.tries)
-    return known.on(TargetEvent.NOT_SUBMITTED, due_at=due_at, tries=known.tries + 1, misses=0, why=why)
-
-
-def _ended(known: Attempt, event: TargetEvent, outcome: Outcome, now: Now) -> Attempt:
-    return known.on(event, outcome=outcome, due_at=None, ended_at=outcome.ended_at or now.wall, lease_s=None)

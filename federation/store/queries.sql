@@ -92,5 +92,6 @@ SELECT * FROM attempts WHERE origin = :origin AND lease_s IS NOT NULL AND lease_
 UPDATE attempts SET due_at = :now, misses = 0 WHERE state IN ('ready', 'submitting', 'pending', 'running', 'stopping')
 -- name: drop_released
 DELETE FROM attempts WHERE (token, attempt) IN (
-    SELECT token, attempt FROM attempts WHERE state = 'released' AND ended_at < :before ORDER BY ended_at LIMIT :most
+    SELECT token, attempt FROM attempts WHERE state = 'released' AND due_at IS NULL AND ended_at < :before
+        ORDER BY ended_at LIMIT :most
 )

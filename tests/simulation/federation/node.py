@@ -167,6 +167,7 @@ class Node:
                 world.after(world.chance.uniform(0.01, 0.5), lambda: self._fence(effect.key))
             case Forget():
                 self.backend.forget(effect.key)
+                self.act(lambda engine, store: engine.target.forgotten(store, effect.key))
             case PushInputs():
                 self.story.push(self.name, effect.site, effect.key)
             case FetchResults():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from federation.engine.effects import Effect, Fence, FetchResults, HandOver, Look, PushInputs, Send
+from federation.engine.effects import Effect, Fence, FetchResults, Forget, HandOver, Look, PushInputs, Send
 from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
 from federation.model.messages import Room as PoolRoom
@@ -77,6 +77,8 @@ class Life:
                 await self.act(lambda store: target.fenced(store, effect.key, never, self.now()))
             case PushInputs():
                 await self.act(lambda store: target.inputs_here(store, effect.key, self.now()))
+            case Forget():
+                await self.act(lambda store: target.forgotten(store, effect.key))
             case FetchResults():
                 await self.act(lambda store: engine.follower.fetched(store, effect.key, self.now()))
 

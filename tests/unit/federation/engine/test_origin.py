@@ -88,6 +88,13 @@ def test_what_a_choice_costs_is_counted_against_the_day_s_budget() -> None:
     assert len(messages(pair.edge.due(), Submit)) == 2  # the first one again, and the second on a new day
 
 
+def test_a_job_whose_spec_is_gone_ends_and_holds_nothing_up(pair: Pair) -> None:
+    pair.edge.submit()
+    pair.edge.run(lambda: pair.edge.store.drop_spec(TOKEN))
+    pair.edge.due()
+    assert pair.edge.job.outcome == Outcome(end=End.LOST, reason="the journal does not have what was to run")
+
+
 # -- silence
 
 

@@ -5,8 +5,9 @@ from uuid import UUID
 
 import pytest
 
+from federation.engine.attempts import FIRST_POLL_S, MOST_POLL_S
 from federation.engine.effects import Deliver, Fence, Forget, HandOver, Look
-from federation.engine.target import ASK_S, POLL_S, TOMBSTONE_S
+from federation.engine.target import ASK_S, TOMBSTONE_S
 from federation.model.messages import Busy, Cancel, Changes, Follow, Release, Signal, Submit, Told
 from federation.model.spec import Input, Lease, OnSilence
 from federation.model.states import End, Outcome, Target
@@ -129,7 +130,17 @@ def test_a_look_that_shows_nothing_of_it_changes_nothing(hpc: Site) -> None:
     for _ in range(20):
         hpc.backend("looked", {})
     assert hpc.attempt() == before
-    assert hpc.due(POLL_S) == [Look(pool="gpu", keys=(KEY,))]
+    assert hpc.due(FIRST_POLL_S) == [Look(pool="gpu", keys=(KEY,))]
+
+
+def test_what_runs_long_is_looked_at_less_often(hpc: Site) -> None:
+    running(hpc)
+    waits = []
+    for _ in range(8):
+        waits.append((hpc.attempt().due_at or 0.0) - hpc.time)
+        hpc.due(waits[-1])
+    assert (waits[0], waits[-1]) == (FIRST_POLL_S, MOST_POLL_S)
+    assert waits == sorted(waits)
 
 
 def test_a_backend_that_is_away_is_tried_again_later_and_later(hpc: Site) -> None:
@@ -216,7 +227,12 @@ def test_output_is_kept_until_it_is_released_and_the_attempt_remembered_longer(h
     assert hpc.run(lambda: hpc.engine.forget(hpc.store, hpc.now())) == 0
     assert only(hpc.hears("edge", Release(key=KEY)), Forget) == [Forget(pool="gpu", key=KEY)]
     assert hpc.store.attempt_spec(KEY) is None
-    hpc.time += TOMBSTONE_S - 1
+    hpc.time += 2 * TOMBSTONE_S
+    assert hpc.run(lambda: hpc.engine.forget(hpc.store, hpc.now())) == 0  # its output is not dropped yet
+    assert only(hpc.due(), Forget) == [Forget(pool="gpu", key=KEY)]
+    hpc.run(lambda: hpc.engine.target.forgotten(hpc.store, KEY))
+    assert hpc.due(1000.0) == []
+    hpc.time -= 1000.0 + TOMBSTONE_S + 1
     assert hpc.run(lambda: hpc.engine.forget(hpc.store, hpc.now())) == 0
     hpc.time += 2
     assert hpc.run(lambda: hpc.engine.forget(hpc.store, hpc.now())) == 1

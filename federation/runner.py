@@ -1,0 +1,277 @@
+"""A site in service: hands every event to the engine as one transaction, and does what it wants once that is durable.
+
+Transactions are handed to the journal in the order of their events, and not waited for one by one: those that come
+together become durable together. An effect that finds its queue full is dropped, and wanted again when it is due.
+
+Crash: what was durable is gone on with; effects that were not done are wanted again.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from uuid import UUID
+
+from federation.engine.effects import (
+    Deliver,
+    Effect,
+    Fence,
+    FetchResults,
+    Forget,
+    HandOver,
+    Look,
+    PushInputs,
+    Send,
+)
+from federation.engine.site import SiteEngine
+from federation.errors import FedError, OutcomeUnknown, Refused, StoreFull, Unavailable
+from federation.model.job import Job
+from federation.model.messages import Message, Room, Rooms
+from federation.model.spec import JobSpec
+from federation.model.token import Key
+from federation.ports import Executor, Mover, Now, Peers
+from federation.store.store import Store
+from federation.store.writer import Writer
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TICK_S = 1.0  # longest time between looks at what is due
+ROOMS_S = 10.0  # between lists of pools, for peers
+FORGET_S = 3600.0  # between clearings of what is remembered for long enough
+CALLS = 16  # of one pool's backend at a time
+MOST_CALLS = 4096  # of one pool's backend, begun or waiting; more are dropped
+CALL_S = 120.0  # longest call of a backend; then its outcome is unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapters:
+    """What a site does its effects with. `executors`: one a pool."""
+
+    executors: Mapping[str, Executor]
+    peers: Peers
+    mover: Mover
+
+
+class Runner:
+    """One site. Its engine is used on the journal's thread only, its adapters on the event loop only."""
+
+    def __init__(
+        self, engine: SiteEngine, writer: Writer, adapters: Adapters, *, clock: Callable[[], Now] | None = None
+    ) -> None:
+        self.engine, self._writer, self._adapters = engine, writer, adapters
+        self._clock = clock or _now
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: Counter[str] = Counter()
+        self._gates = {pool: asyncio.Semaphore(CALLS) for pool in adapters.executors}
+        self._accepting = True
+        self.dropped: Counter[str] = Counter()  # effects, by kind
+        self.forgotten = 0  # portions that retention dropped
+
+    # -- what users ask
+
+    async def accept(self, token: UUID, spec: JobSpec) -> Job:
+        """Durable when it returns. Raises Unavailable, StoreFull."""
+        if not self._accepting:
+            raise Unavailable("this site is draining: it takes no new jobs")
+        job = await self._writer.run(lambda store: self.engine.origin.accept(store, token, spec, self._clock()))
+        self._wake.set()
+        return job
+
+    async def cancel(self, token: UUID) -> None:
+        """Durable when it returns: tried until it is confirmed. Raises Refused."""
+        await self.act(lambda store: self.engine.origin.cancel(store, token, self._clock()))
+
+    async def requeue(self, token: UUID) -> None:
+        await self.act(lambda store: self.engine.origin.requeue(store, token, self._clock()))
+
+    async def signal(self, token: UUID, signal: int) -> None:
+        await self.act(lambda store: self.engine.origin.signal(store, token, signal, self._clock()))
+
+    async def read(self, call: Callable[[Store], T]) -> T:
+        """A short look at the journal."""
+        return await self._writer.run(call)
+
+    def drain(self) -> None:
+        """No new jobs; those that are here go on."""
+        self._accepting = False
+
+    # -- what links and movers tell
+
+    async def message(self, sender: str, message: Message) -> None:
+        """Of one sender in their order: may be called again before it has returned."""
+        await self.act(lambda store: self.engine.message(store, sender, message, self._clock()))
+
+    async def link(self, site: str, up: bool) -> None:
+        await self.act(lambda store: self.engine.origin.link(store, site, up, self._clock()))
+        if up:
+            self._adapters.peers.send(site, await self._rooms())
+
+    async def inputs_here(self, key: Key) -> None:
+        await self.act(lambda store: self.engine.target.inputs_here(store, key, self._clock()))
+
+    async def results_here(self, key: Key) -> None:
+        await self.act(lambda store: self.engine.follower.fetched(store, key, self._clock()))
+
+    def look(self, pool: str, keys: tuple[Key, ...]) -> None:
+        """A backend says that these have changed: no need to wait for the next look."""
+        self._call(Look(pool=pool, keys=keys))
+
+    async def act(self, step: Callable[[Store], list[Effect]]) -> None:
+        effects = await self._writer.run(step)
+        for effect in effects:
+            self._do(effect)
+        if effects:
+            self._wake.set()
+
+    # -- the loops
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self.act(lambda store: self.engine.start(store, self._clock()))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._due())
+                group.create_task(self._every(ROOMS_S, self._tell_rooms))
+                group.create_task(self._every(FORGET_S, self._forget))
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _due(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):  # wait_for of Python 3.11 may lose a cancellation
+                    await self._wake.wait()
+            self._wake.clear()
+            await self._guarded(lambda: self.act(lambda store: self.engine.due(store, self._clock())))
+
+    async def _every(self, seconds: float, call: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self._guarded(call)
+            await asyncio.sleep(seconds)
+
+    async def _guarded(self, call: Callable[[], Awaitable[None]]) -> None:
+        """A journal that is full, or slow, now may not be so the next time."""
+        try:
+            await call()
+        except (StoreFull, Unavailable) as error:
+            log.warning("site.waits", extra={"code": error.code, "why": str(error)})
+            await asyncio.sleep(TICK_S)
+
+    async def _forget(self) -> None:
+        while await self._writer.run(lambda store: self.engine.forget(store, self._clock())):
+            self.forgotten += 1
+
+    async def _tell_rooms(self) -> None:
+        rooms = await self._rooms()
+        for site in self.engine.sites.all():
+            if site.name != self.engine.name:
+                self._adapters.peers.send(site.name, rooms)
+        await self.message(self.engine.name, rooms)
+        self._wake.set()
+
+    async def _rooms(self) -> Rooms:
+        """What each pool's backend says, less what this site's own rules leave. A pool that can't tell has none."""
+        taken = await self._writer.run(lambda store: Counter(store.attempts()))
+        rooms = []
+        for pool, most in self.engine.target.house.pools.items():
+            open_jobs = sum(count for (name, _), count in taken.items() if name == pool)
+            try:
+                async with asyncio.timeout(CALL_S):
+                    room = await self._adapters.executors[pool].room()
+            except (FedError, TimeoutError):
+                room = Room(pool=pool, free_jobs=0, free_cpus=0)
+            rooms.append(replace(room, pool=pool, free_jobs=max(0, min(room.free_jobs, most - open_jobs))))
+        return Rooms(pools=tuple(rooms))
+
+    # -- effects
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                if effect.site == self.engine.name:
+                    self._spawn(self.message(effect.site, effect.message))
+                elif not self._adapters.peers.send(effect.site, effect.message):
+                    self.dropped["send"] += 1
+            case PushInputs():
+                self._adapters.mover.push_inputs(effect.site, effect.key, effect.spec)
+            case FetchResults():
+                self._adapters.mover.fetch_results(effect.site, effect.key, effect.outcome)
+            case HandOver() | Look() | Fence() | Deliver() | Forget():
+                self._call(effect)
+
+    def _call(self, effect: HandOver | Look | Fence | Deliver | Forget) -> None:
+        executor = self._adapters.executors.get(effect.pool)
+        if executor is None or self._calls[effect.pool] >= MOST_CALLS:
+            self.dropped["call"] += 1
+            return
+        self._calls[effect.pool] += 1
+        self._spawn(self._called(executor, effect))
+
+    async def _called(self, executor: Executor, effect: HandOver | Look | Fence | Deliver | Forget) -> None:
+        try:
+            async with self._gates[effect.pool], asyncio.timeout(CALL_S):
+                await self._ask(executor, effect)
+        except (FedError, TimeoutError) as error:
+            log.info("backend.no_answer", extra={"pool": effect.pool, "what": type(effect).__name__, "why": str(error)})
+        finally:
+            self._calls[effect.pool] -= 1
+
+    async def _ask(self, executor: Executor, effect: HandOver | Look | Fence | Deliver | Forget) -> None:
+        target = self.engine.target
+        match effect:
+            case HandOver():
+                await self._hand_over(executor, effect)
+            case Look():
+                seen = await executor.look(effect.keys)
+                await self.act(lambda store: target.looked(store, seen, self._clock()))
+            case Fence():
+                never = await executor.fence(effect.key)
+                if not never:
+                    await executor.stop(effect.key)
+                await self.act(lambda store: target.fenced(store, effect.key, never, self._clock()))
+            case Deliver():
+                await executor.signal(effect.key, effect.signal)
+            case Forget():
+                await executor.forget(effect.key)
+                await self.act(lambda store: target.forgotten(store, effect.key))
+
+    async def _hand_over(self, executor: Executor, effect: HandOver) -> None:
+        target, key = self.engine.target, effect.key
+        try:
+            handle = await executor.submit(key, effect.spec, effect.user)
+        except Refused as error:
+            why = str(error)
+            await self.act(lambda store: target.rejected(store, key, why, self._clock()))
+        except Unavailable as error:
+            why = str(error)
+            await self.act(lambda store: target.not_handed_over(store, key, why, self._clock()))
+        except OutcomeUnknown:
+            await self.act(lambda store: target.unanswered(store, key, self._clock()))
+        else:
+            await self.act(lambda store: target.handed_over(store, key, handle, self._clock()))
+
+    def _spawn(self, call: "Awaitable[None]") -> None:
+        task = asyncio.ensure_future(_quiet(call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _quiet(call: Awaitable[None]) -> None:
+    """What fails here is wanted again when it is due."""
+    try:
+        await call
+    except FedError as error:
+        log.warning("effect.failed", extra={"code": error.code, "why": str(error)})
+
+
+def _now() -> Now:
+    return Now(wall=time.time(), mono=time.monotonic())

@@ -1,0 +1,109 @@
+"""Sites in service: what is accepted at one runs at another once, across restarts of either and a link that was cut."""
+
+import asyncio
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from federation.errors import Refused, Unavailable
+from federation.model.messages import Room
+from federation.model.states import End, Origin
+from tests.integration.federation.site import SPEC, Net, Site, all_done, jobs, linked, until
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Net:
+    return Net(tmp_path)
+
+
+@pytest.fixture
+def pair(net: Net) -> tuple[Site, Site]:
+    """Edge sends to hpc, and has no room of its own."""
+    edge, hpc = net.site("edge", "hpc"), net.site("hpc", "edge")
+    edge.backend.room = no_room  # type: ignore[method-assign]
+    return edge, hpc
+
+
+async def no_room() -> Room:
+    raise Unavailable("no backend")
+
+
+async def submit(site: Site, count: int) -> list[UUID]:
+    assert site.runner is not None
+    tokens = [uuid4() for _ in range(count)]
+    await asyncio.gather(*(site.runner.accept(token, SPEC) for token in tokens))
+    return tokens
+
+
+async def test_jobs_run_at_the_other_site_once_and_are_released(pair: tuple[Site, Site]) -> None:
+    edge, hpc = pair
+    hpc.backend.size = 7
+    async with edge.up(), hpc.up():
+        await linked(edge, hpc)
+        tokens = await submit(edge, 100)
+        await until(lambda: all_done(edge, tokens))
+        ends = {(job.site, job.outcome and job.outcome.end, job.attempt) for job in await jobs(edge, tokens)}
+        assert ends == {("hpc", End.EXITED, 1)}
+        assert set(hpc.backend.ran.values()) == {1}
+        assert len(hpc.backend.ran) == 100
+        await until(lambda: released(hpc))
+
+
+async def released(site: Site) -> bool:
+    """Nothing is left to be done about any attempt, and its output has been dropped."""
+    assert site.runner is not None
+    attempts = await site.runner.read(lambda store: store.attempts_since("edge", 0, 1000))
+    left = {(one.state.value, one.due_at) for one in attempts}
+    return left == {("released", None)} and site.backend.forgotten == set(site.backend.ran)
+
+
+async def test_a_job_runs_at_home_when_there_is_room(net: Net) -> None:
+    edge = net.site("edge")
+    async with edge.up():
+        tokens = await submit(edge, 5)
+        await until(lambda: all_done(edge, tokens))
+        assert len(edge.backend.ran) == 5
+
+
+async def test_what_was_accepted_without_a_link_goes_when_there_is_one(net: Net, pair: tuple[Site, Site]) -> None:
+    edge, hpc = pair
+    net.cut = True
+    async with edge.up():
+        tokens = await submit(edge, 20)
+        async with hpc.up():
+            assert {job.state for job in await jobs(edge, tokens)} == {Origin.QUEUED}
+            net.cut = False
+            await linked(edge, hpc)
+            await until(lambda: all_done(edge, tokens))
+    assert set(hpc.backend.ran.values()) == {1}
+
+
+async def test_restarts_of_both_lose_nothing_and_run_nothing_twice(pair: tuple[Site, Site]) -> None:
+    edge, hpc = pair
+    tokens: list[UUID] = []
+    for _ in range(4):
+        async with edge.up():
+            async with hpc.up():
+                await linked(edge, hpc)
+                tokens += await submit(edge, 25)
+            tokens += await submit(edge, 5)
+    async with edge.up(), hpc.up():
+        await linked(edge, hpc)
+        await until(lambda: all_done(edge, tokens))
+        assert len(await jobs(edge, tokens)) == len(tokens) == 120
+    assert set(hpc.backend.ran.values()) == {1}
+    assert {key.token for key in hpc.backend.ran} == set(tokens)
+
+
+async def test_a_drained_site_takes_nothing_new_and_ends_what_it_has(pair: tuple[Site, Site]) -> None:
+    edge, hpc = pair
+    async with edge.up() as runner, hpc.up():
+        tokens = await submit(edge, 3)
+        runner.drain()
+        with pytest.raises(Unavailable, match="draining"):
+            await runner.accept(uuid4(), SPEC)
+        await linked(edge, hpc)
+        await until(lambda: all_done(edge, tokens))
+        with pytest.raises(Refused, match="is over"):
+            await runner.cancel(tokens[0])
