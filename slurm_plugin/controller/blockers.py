@@ -4,7 +4,7 @@ By time limits: of all ways to make room, on nodes where the job may run, the on
 a node are gathered one by one, so that a cleverer set of jobs may exist for them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -139,19 +139,19 @@ def _most_beside(profiles: tuple[GpuProfile, ...], stay: tuple[tuple[str, int], 
     return max((remaining(shapes, stay, name) for name in names if name in shapes), default=0)
 
 
-def room(state: State, ground: Ground) -> tuple[Blocker, ...]:
+def room(state: State, ground: Ground, ways: Iterable[Way]) -> tuple[Blocker, ...]:
     """The jobs that have to end, on as many nodes as the job needs; () when no end of jobs is enough."""
     by_node: dict[str, list[Way]] = {}
-    for way in ground.ways(state):
+    for way in ways:
         by_node.setdefault(way.node, []).append(way)
     ready = [(0, 0, node.name, ()) for node in ground.open if len(ground.idle[node.name]) >= ground.demand.count]
-    made = [gathered for name, ways in by_node.items() if (gathered := _gather(name, ways, ground))]
+    made = [gathered for name, here in by_node.items() if (gathered := _gather(name, here, ground))]
     chosen = sorted([*ready, *made], key=lambda one: one[:3])[: ground.demand.nodes]
     if len(chosen) < ground.demand.nodes:
         return ()
     ends = {job.job_id: job.ends_at for job in state.jobs}
     gpus: dict[tuple[int, str], set[int]] = {}
-    for way in chain.from_iterable(ways for *_, ways in chosen):
+    for way in chain.from_iterable(here for *_, here in chosen):
         for job_id in way.jobs:
             gpus.setdefault((job_id, way.node), set()).add(way.gpu.index)
     blockers = (

@@ -46,6 +46,7 @@ def explain(state: State, decision: Decision | None, job: QueuedJob, planned: Se
         return _base(job, item.type if item else "", item.count if item else 0, why)
     demand = state.loans.ranked(found[0], state.now)
     ground = Ground.of(state, demand)
+    ways = tuple(ground.ways(state))
     known = replace(
         _base(job, demand.gres_class, demand.count, Why.BUSY),
         limit=_limit(job),
@@ -59,8 +60,8 @@ def explain(state: State, decision: Decision | None, job: QueuedJob, planned: Se
         serves=tuple(_serves(state, ground)),
         profiles=ground.profiles,
         closed=tuple(node.name for node in ground.closed),
-        blockers=room(state, ground),
-        holders=len({job_id for way in ground.ways(state) for job_id in way.jobs}),
+        blockers=room(state, ground, ways),
+        holders=len({job_id for way in ways for job_id in way.jobs}),
     )
     ends = [one.ends_at for one in known.blockers]
     known = replace(known, free_at=max(ends) if ends and all(ends) else 0)

@@ -52,7 +52,8 @@ def room_for(state: State, gone: set[int]) -> int:
 
 def told(state: State) -> tuple[Blocker, ...]:
     (demand,) = demands(state)
-    return room(state, Ground.of(state, demand))
+    ground = Ground.of(state, demand)
+    return room(state, ground, ground.ways(state))
 
 
 @given(
