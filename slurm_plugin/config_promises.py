@@ -49,7 +49,7 @@ def mistakes(pool: PoolConfig, book: Catalogue) -> Iterator[tuple[Where, ConfigE
 
 def promises(pool: PoolConfig, book: Catalogue) -> list[Promise]:
     """The guarantees whose classes the pool knows."""
-    reaches = {meaning(pool, name, book, name): _known(reach) for name, reach in pool.planning.reaches.items()}
+    reaches = {meaning(pool, name, book, name): known(reach) for name, reach in pool.planning.reaches.items()}
     found = []
     for guarantee in pool.planning.guarantees:
         served = book.by_name[meaning(pool, guarantee.gres_class, book, guarantee.subject)]
@@ -57,7 +57,7 @@ def promises(pool: PoolConfig, book: Catalogue) -> list[Promise]:
     return found
 
 
-def _known(reach: Reach) -> Reach:
+def known(reach: Reach) -> Reach:
     """With the products' own names."""
     return replace(reach, products=tuple(product_named(name).key for name in reach.products))
 

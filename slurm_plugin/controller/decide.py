@@ -6,15 +6,18 @@
 Asking again after everything was carried out gives nothing to do.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from slurm_plugin.choice import Slice
 from slurm_plugin.controller import counts
 from slurm_plugin.controller.demand import closing, demands, maintained, over, takes_jobs, unbound
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.offers import Offering, assign, reserve
 from slurm_plugin.controller.prologs import IN_PROLOG, lost_prologs
+from slurm_plugin.controller.question import Here, follows, guarantees
+from slurm_plugin.controller.recut import follow, settle
 from slurm_plugin.controller.state import (
     WITHHELD,
     Action,
@@ -54,17 +57,15 @@ def decide(state: State) -> Decision:
     assigned = spread(state.nodes, state.assigned) if part is None else state.assigned
     waiting_to_bind = unbound(state)
     lost = lost_prologs(state) if part is None else ()
-    nodes = {
-        name: _node(state, state.nodes[name], waiting_to_bind.get(name, ()), assigned) for name in sorted(state.nodes)
+    before, state = state.recuts, replace(state, assigned=assigned)
+    nodes: Mapping[str, _Node] = {
+        name: _node(state, state.nodes[name], waiting_to_bind.get(name, ())) for name in sorted(state.nodes)
     }
-    wanted = demands(state)
-    offering = assign(
-        [_offer_node(state, node) for node in nodes.values() if _takes_jobs(node.state)],
-        wanted,
-        state.present,
-        state.serving,
-        part=part is not None,
-    )
+    wanted = sorted(demands(state), key=lambda demand: demand.rank)
+    if part is None and any(follows(state, node.state) for node in nodes.values()):
+        state, nodes, offering = _follow_queue(state, nodes, wanted)
+    else:
+        offering = _offering(state, nodes, wanted)
     classes = _classes(state, nodes, offering)
     _tell_lost(state, lost, nodes)
     ended = over(state)
@@ -86,6 +87,53 @@ def decide(state: State) -> Decision:
         waiting=frozenset(demand.job_id for demand in offering.waiting),
         lost=lost if _sends_back(state) else (),
         loans=_loans(state, wanted, offering),
+        recuts=before if state.config.mode is Mode.OBSERVE else replace(state.recuts, kept=offering.kept),
+    )
+
+
+def _follow_queue(
+    state: State, nodes: Mapping[str, _Node], wanted: Sequence[Demand]
+) -> tuple[State, Mapping[str, _Node], Offering]:
+    """Let the layouts follow: what was decided and still holds, what is offered so, and what is re-cut for the rest."""
+    state = replace(state, recuts=settle(state, _here(state, nodes)))
+    nodes = _laid_out(state, nodes)
+    offering = _offering(state, nodes, wanted)
+    lacking = any(not demand.behind for demand in offering.waiting)
+    settled, state = state.recuts, replace(state, recuts=follow(state, _here(state, nodes), wanted, lacking=lacking))
+    if (state.recuts.targets, state.recuts.rooms) != (settled.targets, settled.rooms):
+        nodes = _laid_out(state, nodes)
+        offering = _offering(state, nodes, wanted)
+    return state, nodes, offering
+
+
+def _here(state: State, nodes: Mapping[str, _Node]) -> dict[str, Here]:
+    return {
+        name: Here(
+            state=node.state,
+            offer=_offer_node(state, node) if _takes_jobs(node.state) else None,
+            reserved=node.reserved,
+        )
+        for name, node in nodes.items()
+    }
+
+
+def _laid_out(state: State, nodes: Mapping[str, _Node]) -> dict[str, _Node]:
+    return {
+        name: replace(node, layout=plan_node(node.state, state.assigned, node.reserved, state.recuts))
+        if follows(state, node.state)
+        else node
+        for name, node in nodes.items()
+    }
+
+
+def _offering(state: State, nodes: Mapping[str, _Node], wanted: Sequence[Demand]) -> Offering:
+    return assign(
+        [_offer_node(state, node) for node in nodes.values() if _takes_jobs(node.state)],
+        wanted,
+        state.present,
+        state.serving,
+        promises=guarantees(state, {}) if state.part is None else (),
+        part=state.part is not None,
     )
 
 
@@ -111,7 +159,7 @@ def _takes_jobs(node: NodeState) -> bool:
     return node.agent is Agent.CONNECTED and not node.fault and node.slurm is not None and takes_jobs(node.slurm)
 
 
-def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob], assigned: Mapping[str, int]) -> _Node:
+def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob]) -> _Node:
     unbound: dict[str, int] = {}
     problems = _slurm_problems(state, node)
     starting = False
@@ -125,7 +173,7 @@ def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob], assigned: Ma
             problems.append(f"job {job.job_id} runs here and has no slice: scontrol requeue it")
     idle = [piece for piece in node.view.slices if piece.uuid not in node.view.holder] if unbound else []
     reserved = reserve(idle, unbound, state.present, state.serving) if unbound else {}
-    layout = plan_node(node, assigned, reserved)
+    layout = plan_node(node, state.assigned, reserved, state.recuts if follows(state, node) else None)
     problems.extend(layout.problems)
     return _Node(state=node, unbound=unbound, starting=starting, reserved=reserved, layout=layout, problems=problems)
 
@@ -173,7 +221,11 @@ def _offer_node(state: State, node: _Node) -> OfferNode:
         idle=tuple(
             s
             for s in view.slices
-            if s.uuid not in holder and s.uuid not in reserved and s.uuid not in away and _open(state, s.uuid)
+            if s.uuid not in holder
+            and s.uuid not in reserved
+            and s.uuid not in away
+            and _open(state, s.uuid)
+            and not _spared(state, s)
         ),
         busy=tuple((s, holder[s.uuid].gres_class) for s in view.slices if s.uuid in holder and s.uuid not in away),
     )
@@ -182,6 +234,14 @@ def _offer_node(state: State, node: _Node) -> OfferNode:
 def _open(state: State, uuid: str) -> bool:
     """In a part of the pool what is offered already stays so: a job that is not looked at may have claimed it."""
     return state.part is None or uuid in state.part.freed or not state.present.get(uuid)
+
+
+def _spared(state: State, piece: Slice) -> bool:
+    """In a part of the pool, what may be promised to an account: only the whole pool tells."""
+    if state.part is None or not state.promises:
+        return False
+    promised = any(p.guarantee.account and piece.profile in p.served.profiles for p in state.promises)
+    return piece.uuid in state.recuts.kept or (promised and piece.uuid in state.part.freed)
 
 
 def _classes(state: State, nodes: Mapping[str, _Node], offering: Offering) -> dict[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from slurm_plugin.controller import wire
 from slurm_plugin.controller.books import Books
 from slurm_plugin.controller.loans import Loans
+from slurm_plugin.controller.recuts import Recuts
 from slurm_plugin.controller.roster import Roster
 from slurm_plugin.controller.shopfront import Shopfront
 from slurm_plugin.controller.state import Decision, NodeState, OfferOut, Part, State
@@ -29,6 +30,7 @@ class Views:
 
     nodes: Mapping[str, NodeState]
     held: frozenset[str]
+    failed: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class Desk:
     wake: asyncio.Event = field(default_factory=asyncio.Event)  # there is something for a pass to look at
     overtaken: set[str] = field(default_factory=set)
     apart: asyncio.Lock = field(default_factory=asyncio.Lock)
+    paused: bool = False  # nothing is re-cut for the queue
     told: dict[str, object] = field(default_factory=dict)  # node -> what its agent was sent last
 
     def look_at(self, names: Iterable[str]) -> None:
@@ -64,7 +67,7 @@ class Desk:
             for name in (self.roster if names is None else names)
             for member in (self.roster[name],)
         }
-        return Views(nodes=nodes, held=self.steps.held(now))
+        return Views(nodes=nodes, held=self.steps.held(now), failed=self.steps.failed(now))
 
     def state(
         self,
@@ -94,9 +97,19 @@ class Desk:
             assigned=self.decision.assigned if self.decision and known else {},
             loans=self.decision.loans if self.decision else Loans(),
             held_gpus=views.held,
+            failed_gpus=views.failed,
+            recuts=self.decision.recuts if self.decision else Recuts(),
+            promises=self.shop.promises,
+            reaches=self.shop.reaches,
+            paused=self.paused,
+            quiet_min=self._quiet_min(config),
             now=self.clock(),
             part=part,
         )
+
+    def _quiet_min(self, config: PoolConfig) -> int:
+        local = time.localtime(self.clock())
+        return config.planning.quiet_left(local.tm_wday, local.tm_hour * 60 + local.tm_min)
 
     def tell(self, offers: Mapping[str, tuple[OfferOut, ...]]) -> bool:
         """Send every agent what changed for it. True when somebody was told something.

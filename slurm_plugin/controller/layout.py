@@ -5,12 +5,14 @@ both done and no job on its way to the node's slices, sends the step. Instances 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from slurm_plugin.controller.recuts import Recuts, Room
 from slurm_plugin.controller.state import Action, GpuPlan, NodeState
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.change import Change, Existing, converge
+from slurm_plugin.mig.geometry import Layout, mask
 from slurm_plugin.model import Gpu, GpuProfile, MigMode
 
 _MEMO = 20_000  # states of a GPU remembered; GPUs in the same state share one
@@ -92,12 +94,20 @@ def _cost(node: NodeState, gpu: Gpu, wanted: Wanted) -> tuple[int, int]:
     return (len(change.blocked_by) + len(change.leaving), len(change.destroy) + len(change.create))
 
 
-def plan_node(node: NodeState, assigned: Mapping[str, int], reserved: Mapping[str, str]) -> NodeLayout:
-    """`reserved`: idle slices that running jobs are about to take; they count as busy."""
+def plan_node(
+    node: NodeState, assigned: Mapping[str, int], reserved: Mapping[str, str], recuts: Recuts | None = None
+) -> NodeLayout:
+    """`reserved`: idle slices that running jobs are about to take; they count as busy.
+
+    `recuts`: what was decided for nodes that follow the queue; None: this one does not.
+    """
     busy = {**node.view.holder, **reserved}
     built = _Built()
     for gpu in node.view.gpus:
-        _plan_gpu(node, gpu, assigned.get(gpu.uuid), busy, built)
+        if recuts is not None and not _left(node, gpu):
+            _follow_queue(node, gpu, recuts, busy, built)
+        else:
+            _plan_gpu(node, gpu, assigned.get(gpu.uuid), busy, built)
     return NodeLayout(plans=tuple(built.plans), away=frozenset(built.away), problems=tuple(built.problems))
 
 
@@ -137,6 +147,33 @@ def _plan_gpu(node: NodeState, gpu: Gpu, share: int | None, busy: Mapping[str, o
             create=change.create,
         )
     )
+
+
+def _follow_queue(node: NodeState, gpu: Gpu, recuts: Recuts, busy: Mapping[str, object], built: _Built) -> None:
+    """A target is carried out, unless a job has just taken what was to go; room that is kept for a job is kept."""
+    here = tuple(sorted(((i.profile, i.start) for i in gpu.instances), key=lambda placed: placed[1]))
+    taken = {(i.profile, i.start) for i in gpu.instances if i.uuid in busy or i.foreign}
+    target, room = recuts.targets.get(gpu.uuid), recuts.rooms.get(gpu.uuid)
+    action, why = Action.KEEP, "follows the queue"
+    destroy: Layout = ()
+    create: Layout = ()
+    if target is not None and not target.reached(gpu) and taken.isdisjoint(target.destroy):
+        action, why = Action.CHANGE, target.why
+        destroy = tuple(placed for placed in target.destroy if placed in here)
+        create = tuple(placed for placed in target.create if placed not in here)
+        built.away.update(i.uuid for i in gpu.instances if i.uuid and (i.profile, i.start) in destroy)
+    elif target is None and room is not None:
+        action, why = Action.WAIT, _room_text(room)
+        built.away.update(i.uuid for i in gpu.instances if i.uuid and mask(i.start, i.size) & room.bits)
+    keep = tuple(placed for placed in here if placed not in destroy)
+    plan = GpuPlan(node=node.name, gpu=gpu.uuid, index=gpu.index, action=action, why=why)
+    built.plans.append(replace(plan, keep=keep, destroy=destroy, create=create))
+
+
+def _room_text(room: Room) -> str:
+    behind = ", ".join(f"job {job_id}" for job_id in room.behind)
+    waits = f", and waits for {behind}" if behind else ""
+    return f"keeps room for {room.profile}@{room.start} of job {room.job_id}{waits}"
 
 
 def _left(node: NodeState, gpu: Gpu) -> str:

@@ -4,15 +4,18 @@ What an admin named and no GPU of the pool can serve (yet) is left out and told 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_plugin.catalogue import Catalogue, Class, Kind, NodeFacts, Shape, shapes
 from slurm_plugin.classes import NamedClass, Products, build, check_aliases, class_named, made, most
+from slurm_plugin.config_promises import known, meaning
 from slurm_plugin.controller.state import Serving
 from slurm_plugin.errors import ConfigError
+from slurm_plugin.guarantees import Promise
 from slurm_plugin.mig.geometry import Shapes
 from slurm_plugin.mig.products import product_named
 from slurm_plugin.model import Gpu, GpuProfile
+from slurm_plugin.planning import Follow, Reach
 from slurm_plugin.pool import NodeGroup, PoolConfig
 from slurm_plugin.ports import SlurmNode
 
@@ -23,6 +26,8 @@ Geometry = tuple[tuple[GpuProfile, ...] | str, ...]  # of each GPU: as it told i
 class Offered:
     catalogue: Catalogue
     serving: Serving
+    promises: tuple[Promise, ...] = ()  # the guarantees that some GPU here can keep
+    reaches: Mapping[str, Reach] = field(default_factory=dict)  # by class
     problems: tuple[str, ...] = ()
 
 
@@ -69,7 +74,8 @@ def offered(
         nodes=of_node,
     )
     serving = Serving.of({one.name: one.profiles for one in classes}, default)
-    return Offered(catalogue=catalogue, serving=serving, problems=tuple(problems))
+    promises, reaches = _planned(config, bare, problems)
+    return Offered(catalogue=catalogue, serving=serving, promises=promises, reaches=reaches, problems=tuple(problems))
 
 
 def _classes(products: Products, named: Mapping[str, NamedClass], problems: list[str]) -> tuple[Class, ...]:
@@ -105,6 +111,25 @@ def _aliases(config: PoolConfig, catalogue: Catalogue, problems: list[str]) -> d
     return aliases
 
 
+def _planned(config: PoolConfig, book: Catalogue, problems: list[str]) -> tuple[tuple[Promise, ...], dict[str, Reach]]:
+    """What `planning:` promises and bounds, by the classes that there are."""
+    reaches: dict[str, Reach] = {}
+    for name, reach in config.planning.reaches.items():
+        try:
+            reaches[meaning(config, name, book, f"planning.classes.{name}")] = known(reach)
+        except ConfigError as error:
+            problems.append(str(error))
+    promises = []
+    for one in config.planning.guarantees:
+        try:
+            served = book.by_name[meaning(config, one.gres_class, book, f"the guarantee '{one.text}'")]
+        except ConfigError as error:
+            problems.append(str(error))
+        else:
+            promises.append(Promise(guarantee=one, served=served, reach=reaches.get(served.name, Reach())))
+    return tuple(promises), reaches
+
+
 def _shapes(
     config: PoolConfig,
     nodes: Mapping[str, tuple[Geometry, SlurmNode]],
@@ -120,7 +145,8 @@ def _shapes(
             key = (gpus, group_of[name])
             if key not in holds:
                 here = [models[one] for one in gpus]
-                layouts = [share.layout for share in config.groups[group_of[name]].shares]
+                group = config.groups[group_of[name]]
+                layouts = [s.layout for s in group.shares] if config.follow(group) is Follow.LAYOUT else []
                 holds[key] = most(classes, here), made(classes, here, layouts) if layouts else None
             can_hold, has = holds[key]
             facts[name] = NodeFacts(cpus=slurm.cpus, memory_mib=slurm.memory_mib, most=can_hold, made=has)

@@ -9,13 +9,14 @@ one class needs no word from us.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from slurm_plugin.choice import Slice, in_order
 from slurm_plugin.controller.loans import Lent
 from slurm_plugin.controller.state import WITHHELD, Serving
 from slurm_plugin.controller.wants import Demand, Key, OfferNode
+from slurm_plugin.planner.problem import Guarantee
 
 CPU_LOOKS = 64  # nodes looked at for one with CPUs free, before any that has the slice will do
 
@@ -26,6 +27,7 @@ class Offering:
     asked: frozenset[str]  # busy slices that a waiting job wants
     waiting: tuple[Demand, ...]  # those that did not find what they need
     lent: Lent
+    kept: frozenset[str] = frozenset()  # idle slices that only a guarantee's own jobs may have
 
 
 def reserve(
@@ -49,23 +51,34 @@ def assign(
     present: Mapping[str, str],
     serving: Serving,
     *,
+    promises: Sequence[Guarantee] = (),
     part: bool = False,
 ) -> Offering:
     """Offer every idle slice. Equal input gives equal output, whatever the order of nodes and demands.
 
-    `part`: there are other nodes, so a job that needs several gathers here what there is.
+    `promises`: what each lacks is claimed by its own jobs first, and kept idle beyond that. `part`: there are other
+    nodes, so a job that needs several gathers here what there is.
     """
     market = _Market(sorted(nodes, key=lambda n: n.name), present, serving, part)
     waiting: list[Demand] = []
     gathering = 0
-    for demand in sorted(demands, key=lambda d: d.rank):
+    ranked = sorted(demands, key=lambda d: d.rank)
+    for promise in promises:
+        ranked = market.promise(promise, ranked)
+    for demand in ranked:
         if market.claim(demand):
             continue
         waiting.append(demand)
         if not gathering and demand.gathers and market.gather(demand):
             gathering = demand.job_id
     lent = Lent(claims=market.claims, gathering=gathering, gathered=market.withheld)
-    return Offering(classes=market.offers(), asked=market.asked(waiting), waiting=tuple(waiting), lent=lent)
+    return Offering(
+        classes=market.offers(), asked=market.asked(waiting), waiting=tuple(waiting), lent=lent, kept=market.kept
+    )
+
+
+def _is_for(promise: Guarantee, demand: Demand) -> bool:
+    return not promise.idle and promise.gres_class == demand.gres_class and promise.account in ("", demand.account)
 
 
 @dataclass(slots=True)
@@ -85,6 +98,7 @@ class _Market:
     places: dict[Key, frozenset[int]] = field(default_factory=dict)
     claims: dict[int, bool] = field(default_factory=dict)  # job -> could Slurm start it on what it claimed
     withheld: int = 0
+    kept: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.cpus_left = [node.cpus_free for node in self.nodes]
@@ -104,6 +118,28 @@ class _Market:
                 self.hopeless.add(demand.key)  # what is idle only gets less in a pass
                 return False
         return True
+
+    def promise(self, promise: Guarantee, ranked: Sequence[Demand]) -> list[Demand]:
+        """Claim what a guarantee lacks for its own jobs, and keep what is left of it. Returns who has to claim yet."""
+        left, rest = promise.lacking, list[Demand]()
+        for demand in ranked:
+            each = demand.count * demand.nodes
+            most = min(demand.tasks, left // each) if _is_for(promise, demand) else 0
+            if most and self.claim(replace(demand, tasks=most)):
+                left -= most * each
+                if demand.tasks > most:
+                    rest.append(replace(demand, tasks=demand.tasks - most))
+            else:
+                rest.append(demand)
+        self.hopeless.clear()  # who claims the rest of what it wants may find it all the same
+        offer = WITHHELD if promise.account else promise.gres_class
+        kept: set[str] = set()
+        for profile, was, nth in list(self._supply(promise.gres_class)):
+            while len(kept) < left and nth in self.stock[profile][was]:
+                kept.add(self.stock[profile][was][nth][-1].uuid)
+                self._pop(profile, was, nth, offer)
+        self.kept |= kept
+        return rest
 
     def gather(self, demand: Demand) -> bool:
         """Withhold what there is for a job that running jobs can make room for. True when it is such a job."""

@@ -8,6 +8,8 @@ from slurm_plugin.controller.keep import Keep
 from slurm_plugin.controller.offered import Geometry, Offered, offered
 from slurm_plugin.controller.state import Serving
 from slurm_plugin.errors import ConfigError
+from slurm_plugin.guarantees import Promise
+from slurm_plugin.planning import Reach
 from slurm_plugin.pool import PoolConfig
 from slurm_plugin.ports import SlurmNode
 
@@ -32,6 +34,14 @@ class Shopfront:
         return self.offered.serving if self.offered else Serving()
 
     @property
+    def promises(self) -> tuple[Promise, ...]:
+        return self.offered.promises if self.offered else ()
+
+    @property
+    def reaches(self) -> Mapping[str, Reach]:
+        return self.offered.reaches if self.offered else {}
+
+    @property
     def problems(self) -> tuple[str, ...]:
         if self.offered is None:
             return ("no agent has told of a GPU yet: the catalogue stays as it is",)
@@ -53,8 +63,8 @@ class Shopfront:
             self._stamp, self._written, self._listed = self._keep.catalogue_stamp(), "", frozenset()
         if self.text in ("", self._written) or not self._listed.isdisjoint(expected):
             return
-        await self._keep.catalogue(self.text)
-        self._written, self._listed, self._stamp = self.text, _nodes_in(self.text), self._keep.catalogue_stamp()
+        self._stamp = await self._keep.catalogue(self.text)
+        self._written, self._listed = self.text, _nodes_in(self.text)
         log.info("catalogue.written", extra={"nodes": len(self._listed)})
 
 

@@ -6,7 +6,10 @@ from enum import StrEnum
 
 from slurm_plugin.choice import Slice, slices_of
 from slurm_plugin.controller.loans import Loans
+from slurm_plugin.controller.recuts import Recuts
+from slurm_plugin.guarantees import Promise
 from slurm_plugin.model import Gpu, Grant, Step
+from slurm_plugin.planning import Reach
 from slurm_plugin.pool import NodeGroup, PoolConfig
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
@@ -99,6 +102,12 @@ class State:
     assigned: Mapping[str, int] = field(default_factory=dict)  # GPU -> which share of its group
     loans: Loans = field(default_factory=Loans)  # what pending jobs had of the offers so far
     held_gpus: frozenset[str] = frozenset()  # a step is under way there, or failed not long ago
+    failed_gpus: frozenset[str] = frozenset()  # ... of these, where it failed
+    recuts: Recuts = field(default_factory=Recuts)  # of GPUs whose layouts follow the queue
+    promises: tuple[Promise, ...] = ()  # the guarantees
+    reaches: Mapping[str, Reach] = field(default_factory=dict)  # class -> where it may be cut; others anywhere
+    paused: bool = False  # nothing is re-cut for the queue
+    quiet_min: int = 0  # minutes of quiet hours left: nothing is re-cut but for guarantees
     now: float = 0.0  # Unix seconds
     part: Part | None = None  # None: `nodes` is the whole pool
 
@@ -152,6 +161,7 @@ class Decision:
     problems: Mapping[str, tuple[str, ...]]  # node -> lines; "" for the pool's own
     waiting: frozenset[int] = frozenset()  # jobs that did not find what they need
     loans: Loans = field(default_factory=Loans)
+    recuts: Recuts = field(default_factory=Recuts)
     lost: tuple[LostProlog, ...] = ()  # what to send back
 
     def without(self, names: Collection[str], newer: "Decision") -> "Decision":

@@ -29,6 +29,10 @@ class Steps:
         """GPUs with a step under way, or one that failed not long ago."""
         return frozenset(uuid for uuid, gpu in self._gpus.items() if gpu.until > now)
 
+    def failed(self, now: float) -> frozenset[str]:
+        """... of these, those where it failed."""
+        return frozenset(uuid for uuid, gpu in self._gpus.items() if gpu.until > now and not gpu.step)
+
     def started(self, node: str, gpu: str, now: float) -> int:
         """The id for a new step."""
         self._last += 1

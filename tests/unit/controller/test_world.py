@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from slurm_plugin.controller.state import Decision, NodeView, Part
+from slurm_plugin.planning import Follow
 from slurm_plugin.pool import NodeGroup
 from slurm_plugin.ports import QueuedJob
 from tests.unit.controller import pools
@@ -14,6 +15,9 @@ from tests.unit.controller.world import World
 
 CLASSES = ["1g.10gb", "m10", "m20", "q2", "3g.40gb", "m40"]
 LAYOUTS = [{}, {"1g.10gb": 7}, {"3g.40gb": 1, "1g.10gb": 4}, {"3g.40gb": 2}, {"2g.20gb": 3}, {"7g.80gb": 1}]
+
+
+SETTLED = 12  # passes after which nothing is left to do
 
 
 class Life(RuleBasedStateMachine):
@@ -67,6 +71,10 @@ class Life(RuleBasedStateMachine):
     def lay_out(self, layout: dict[str, int]) -> None:
         self.world.group = pools.group("n1", "n2", layout=layout)
 
+    @rule(follow=st.sampled_from(Follow))
+    def follow(self, follow: Follow) -> None:
+        self.world.planning = replace(self.world.planning, follow=follow)
+
     @rule()
     def freeze(self) -> None:
         """A pass has begun: what agents tell from now on is for the next one."""
@@ -111,8 +119,10 @@ class Life(RuleBasedStateMachine):
     @rule()
     def settle(self) -> None:
         """When nothing else happens, a few passes bring everything to rest: nothing left to do."""
-        for _ in range(4):
+        for _ in range(SETTLED):
             self.one_pass()
+            if not (self.last.gres or self.last.steps or self.world.recuts.targets):
+                break
         decision = self.world.decide(self.world.views())
         assert not decision.gres
         assert not decision.steps

@@ -1,16 +1,22 @@
 """A pool as a model: Slurm's counts, agents' grants, and jobs that are somewhere on their way. No clock, no I/O."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from slurm_plugin.choice import Slice
 from slurm_plugin.controller.decide import decide
+from slurm_plugin.controller.recuts import Recuts
 from slurm_plugin.controller.state import Decision, NodeState, NodeView, Part, State
+from slurm_plugin.guarantees import Promise
+from slurm_plugin.mig.serving import best_first
 from slurm_plugin.model import Gpu, Grant, Instance, Step
+from slurm_plugin.planning import Planning
 from slurm_plugin.pool import NodeGroup
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 from tests.unit.controller import pools
 
 NOW = 110.0  # jobs start at 100: always young
+SMALLEST_FIRST = [profile.name for profile in best_first(pools.profiles())]
 BASE = (GresItem(name="vgpu", count=pools.TOTAL), GresItem(name="vgpu_mem", count=32))
 
 
@@ -26,6 +32,11 @@ class World:
     untyped: set[int] = field(default_factory=set)
     present: dict[str, str] = field(default_factory=dict)
     assigned: dict[str, int] = field(default_factory=dict)
+    planning: Planning = field(default_factory=lambda: Planning(batch_window_s=0.0, hysteresis_s=0.0))
+    promises: tuple[Promise, ...] = ()
+    recuts: Recuts = field(default_factory=Recuts)
+    now: float = NOW
+    more: dict[str, Any] = field(default_factory=dict)  # of the state
     next_job: int = 1
     made: int = 0
 
@@ -34,7 +45,7 @@ class World:
 
     # -- what happens in a cluster
 
-    def submit(self, gres_class: str, count: int, nodes: int, priority: int) -> None:
+    def submit(self, gres_class: str, count: int = 1, nodes: int = 1, priority: int = 1) -> None:
         job = pools.pending(self.next_job, gres_class, count, priority=priority, nodes=nodes)
         self.waiting[self.next_job] = job
         self.next_job += 1
@@ -99,19 +110,23 @@ class World:
         }
         return decide(
             State(
-                config=pools.config(*self.gpus),
+                config=replace(pools.config(*self.gpus), planning=self.planning),
                 serving=pools.serving(),
                 nodes=nodes,
                 jobs=self.queue() if queue is None else queue,
                 present=self.present,
                 assigned=self.assigned,
-                now=NOW,
+                now=self.now,
                 part=part,
+                recuts=self.recuts,
+                promises=self.promises,
+                **self.more,
             )
         )
 
     def carry_out(self, decision: Decision) -> None:
         self.assigned = dict(decision.assigned)
+        self.recuts = decision.recuts
         fresh = {o.slice: o.gres_class for offers in decision.offers.values() for o in offers}
         self.present = fresh if len(decision.offers) == len(self.gpus) else {**self.present, **fresh}
         for name, gres in decision.gres.items():
@@ -134,8 +149,8 @@ class World:
 
     @staticmethod
     def _order(piece: Slice) -> tuple[int, tuple[int, int, int]]:
-        """An agent takes the smallest first; sizes are in the order of these names."""
-        return (("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb").index(piece.profile), piece.order)
+        """An agent takes the smallest first."""
+        return (SMALLEST_FIRST.index(piece.profile), piece.order)
 
     def recount(self) -> None:
         for name, node in self.slurm.items():

@@ -1,0 +1,292 @@
+"""PURE: the pool as the planner sees it: GPUs by state, jobs by what they wait for, and what is promised.
+
+Jobs differ in where they may run. Nodes that are the same to all of them are one *place*; a job that needs several
+slices of one node is given a node that can have them, which is then a place of its own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from slurm_plugin.controller.state import NodeState, State
+from slurm_plugin.controller.wants import Demand, Key, OfferNode
+from slurm_plugin.mig.geometry import Layout, Shapes, mask
+from slurm_plugin.mig.products import product_of
+from slurm_plugin.model import Gpu, GpuProfile, MigMode
+from slurm_plugin.planner.problem import GpuState, Guarantee, Limits, Line, Problem
+from slurm_plugin.planning import Follow, Reach
+
+WHERES_MAX = 64  # sets of nodes that waiting jobs may have; jobs with further ones wait until these are served
+SEVERAL_MAX = 8  # jobs that need several slices of a node and are planned for at once
+TIERS = (1, 2, 4, 8, 16, 32, 64)  # so many slices are served strictly in turn; further ones by their age
+AGE_S = 60.0  # ages are told apart by so much: a plan does not differ by a second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """A node as this decision sees it."""
+
+    state: NodeState
+    offer: OfferNode | None  # None: it takes no jobs, and nothing of it is planned
+    reserved: Mapping[str, str]  # idle slices that running jobs are about to take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    problem: Problem
+    gpus: Mapping[GpuState, Sequence[tuple[str, Gpu]]]  # who is in this state, by node, in a fixed order
+    jobs: Mapping[Line, Sequence[Demand]]  # whom a line stands for, first first
+
+
+@dataclass(slots=True)
+class _Places:
+    """Which node is in which place, and which places a job may use."""
+
+    of_node: dict[str, str] = field(default_factory=dict)
+    wheres: dict[Key, frozenset[str]] = field(default_factory=dict)  # where -> places
+
+
+def ask(
+    state: State, here: Mapping[str, Here], demands: Iterable[Demand], limits: Limits, *, settled: bool
+) -> Question:
+    """`demands` in the order in which they are to be served. `settled`: GPUs re-cut not long ago stay as they are."""
+    wanted = [demand for demand in demands if not demand.behind]
+    places, homes = _places(state, here, wanted)
+    lines, jobs = _lines(state, wanted, places, homes)
+    models: dict[str, Shapes] = {}
+    names: dict[int, str] = {}
+    gpus: dict[GpuState, list[tuple[str, Gpu]]] = {}
+    for name in sorted(here):
+        node = here[name]
+        if node.offer is None:
+            continue
+        for gpu in node.state.view.gpus:
+            if gpu.mig is MigMode.ENABLED and not gpu.fault and node.state.group.takes(gpu.index):
+                one = _gpu(state, node, gpu, _model(gpu, models, names), places.of_node[name], settled=settled)
+                gpus.setdefault(one, []).append((name, gpu))
+    problem = Problem(
+        models=models,
+        states={one: len(there) for one, there in gpus.items()},
+        lines=lines,
+        guarantees=guarantees(state, places.wheres),
+        limits=limits,
+    )
+    return Question(problem=problem, gpus=gpus, jobs=jobs)
+
+
+def _model(gpu: Gpu, models: dict[str, Shapes], names: dict[int, str]) -> str:
+    """GPUs of one name whose drivers answer differently are different models."""
+    if (known := names.get(id(gpu.profiles))) is not None:
+        return known
+    shapes = {profile.name: profile for profile in gpu.profiles}
+    name, nth = gpu.name, 1
+    while name in models and models[name] != shapes:
+        nth += 1
+        name = f"{gpu.name} #{nth}"
+    models[name] = shapes
+    names[id(gpu.profiles)] = name
+    return name
+
+
+def _gpu(state: State, node: Here, gpu: Gpu, model: str, place: str, *, settled: bool) -> GpuState:
+    profiles = {profile.name: profile for profile in gpu.profiles}
+    taken = {*node.state.view.holder, *node.reserved}
+    target, room = state.recuts.targets.get(gpu.uuid), state.recuts.rooms.get(gpu.uuid)
+    fixed: list[tuple[str, int]] = []
+    idle: list[tuple[str, int]] = []
+    blocked = 0
+    for one in gpu.instances:
+        if one.profile not in profiles or one.ci < 0:
+            blocked |= mask(one.start, one.size)
+        else:
+            (fixed if one.foreign or one.uuid in taken else idle).append((one.profile, one.start))
+    if target is not None:
+        idle = [*(placed for placed in idle if placed not in target.destroy), *target.create]
+    elif room is not None and room.behind:
+        kept = [placed for placed in idle if mask(placed[1], profiles[placed[0]].size) & room.bits]
+        fixed, idle = [*fixed, *kept], [placed for placed in idle if placed not in kept]
+        blocked |= room.bits & ~_bits(profiles, fixed)
+    changed_at = state.recuts.changed_at.get(gpu.uuid, 0.0)
+    return GpuState(
+        model=model,
+        place=place,
+        fixed=_sorted(fixed),
+        idle=_sorted(idle),
+        blocked=blocked,
+        default=_default(state, node.state, gpu),
+        open=target is None
+        and follows(state, node.state)
+        and gpu.uuid not in state.held_gpus
+        and not (settled and changed_at + state.config.planning.hysteresis_s > state.now),
+    )
+
+
+def follows(state: State, node: NodeState) -> bool:
+    return state.config.follow(node.group) is Follow.QUEUE
+
+
+def _bits(profiles: Mapping[str, GpuProfile], layout: Iterable[tuple[str, int]]) -> int:
+    bits = 0
+    for name, start in layout:
+        bits |= mask(start, profiles[name].size)
+    return bits
+
+
+def _sorted(layout: Iterable[tuple[str, int]]) -> Layout:
+    return tuple(sorted(layout, key=lambda placed: (placed[1], placed[0])))
+
+
+def _default(state: State, node: NodeState, gpu: Gpu) -> tuple[tuple[str, int], ...]:
+    share = state.assigned.get(gpu.uuid)
+    if share is None or share >= len(node.group.shares):
+        return ()
+    return tuple(sorted(node.group.shares[share].layout.items()))
+
+
+def _places(state: State, here: Mapping[str, Here], wanted: Sequence[Demand]) -> tuple[_Places, dict[int, list[str]]]:
+    """The places, and the nodes chosen for jobs that need several slices of one."""
+    offers = [node.offer for node in here.values() if node.offer is not None]
+    sets: dict[Key, frozenset[str]] = {("reach", name): _within(here, reach) for name, reach in state.reaches.items()}
+    for demand in wanted:
+        if demand.where not in sets and len(sets) < WHERES_MAX + len(state.reaches):
+            sets[demand.where] = frozenset(offers[nth].name for nth in demand.places(offers))
+    homes: dict[int, list[str]] = {}
+    for demand in wanted:
+        if not demand.single and demand.where in sets and len(homes) < SEVERAL_MAX:
+            homes[demand.job_id] = _homes(state, here, demand, _reached(state, sets, demand))
+    for job_id, nodes in homes.items():
+        for nth, name in enumerate(nodes):
+            sets["home", job_id, nth] = frozenset({name})
+    found = _Places()
+    alone = {name for nodes in homes.values() for name in nodes}
+    for offer in offers:
+        signature = ".".join(str(nth) for nth, names in enumerate(sets.values()) if offer.name in names)
+        found.of_node[offer.name] = f"{signature}@{offer.name}" if offer.name in alone else signature
+    found.wheres = {key: frozenset(found.of_node[name] for name in names) for key, names in sets.items()}
+    return found, homes
+
+
+def _within(here: Mapping[str, Here], reach: Reach) -> frozenset[str]:
+    """The nodes where slices of a class may be cut."""
+    found = set()
+    for name, node in here.items():
+        products = {product.key for gpu in node.state.view.gpus if (product := product_of(gpu.name))}
+        fits = not reach.products or not products.isdisjoint(reach.products)
+        if node.offer is not None and fits and (not reach.hosts or name in reach.hosts):
+            found.add(name)
+    return frozenset(found)
+
+
+def _reached(state: State, sets: Mapping[Key, frozenset[str]], demand: Demand) -> frozenset[str]:
+    names = sets[demand.where]
+    return names & sets["reach", demand.gres_class] if demand.gres_class in state.reaches else names
+
+
+def _homes(state: State, here: Mapping[str, Here], demand: Demand, names: frozenset[str]) -> list[str]:
+    """As many nodes as one element of it needs, those first that lack least; none when there are not enough."""
+    profiles = state.serving.profiles.get(demand.gres_class, ())
+    able = []
+    for name in sorted(names):
+        there, could = _capacity(state, here[name], profiles)
+        if could >= demand.count:
+            able.append((max(0, demand.count - there), name not in demand.wanted_nodes, name))
+    chosen = [name for _, _, name in sorted(able)[: demand.nodes]]
+    return chosen if len(chosen) == demand.nodes else []
+
+
+def _capacity(state: State, node: Here, profiles: Sequence[str]) -> tuple[int, int]:
+    """Slices of a class that are idle on a node, and how many there could be."""
+    there = could = 0
+    changeable = follows(state, node.state)
+    for gpu in node.state.view.gpus:
+        if gpu.fault or gpu.mig is not MigMode.ENABLED or not node.state.group.takes(gpu.index):
+            continue
+        one = _gpu(state, node, gpu, "", "", settled=False)
+        shapes = {profile.name: profile for profile in gpu.profiles}
+        has = sum(name in profiles for name, _ in one.idle)
+        there += has
+        free = ~(one.blocked | _bits(shapes, one.fixed))
+        could += max([has, *(_packed(shapes[name], free) for name in profiles if name in shapes and changeable)])
+    return there, could
+
+
+def _packed(profile: GpuProfile, free: int) -> int:
+    count = end = 0
+    for start in sorted(profile.starts):
+        if start >= end and not mask(start, profile.size) & ~free:
+            count, end = count + 1, start + profile.size
+    return count
+
+
+def _lines(
+    state: State, wanted: Sequence[Demand], places: _Places, homes: Mapping[int, Sequence[str]]
+) -> tuple[tuple[Line, ...], dict[Line, list[Demand]]]:
+    counts: dict[Line, int] = {}
+    jobs: dict[Line, list[Demand]] = {}
+    ages: dict[Line, float] = {}
+    before = 0
+    for demand in wanted:
+        tier = sum(before >= most for most in TIERS)
+        for allowed, count in _shares(state, demand, places, homes):
+            line = Line(
+                name=demand.gres_class,
+                profiles=state.serving.profiles[demand.gres_class],
+                count=1,
+                tier=tier,
+                places=allowed,
+                account=demand.account if _promised(state, demand) else "",
+            )
+            counts[line] = counts.get(line, 0) + count
+            jobs.setdefault(line, []).append(demand)
+            ages[line] = max(ages.get(line, 0.0), state.now - demand.submitted_at if demand.submitted_at else 0.0)
+            before += count
+    whole = {line: replace(line, count=count, age_s=ages[line] // AGE_S * AGE_S) for line, count in counts.items()}
+    return tuple(whole.values()), {whole[line]: there for line, there in jobs.items()}
+
+
+def _promised(state: State, demand: Demand) -> bool:
+    return any(p.guarantee.account == demand.account and p.served.name == demand.gres_class for p in state.promises)
+
+
+def _shares(
+    state: State, demand: Demand, places: _Places, homes: Mapping[int, Sequence[str]]
+) -> list[tuple[frozenset[str], int]]:
+    """Where it may have slices, and how many there."""
+    if demand.where not in places.wheres:
+        return []
+    if demand.single:
+        allowed = places.wheres[demand.where]
+        if demand.gres_class in state.reaches:
+            allowed &= places.wheres["reach", demand.gres_class]
+        return [(allowed, demand.tasks)]
+    chosen = homes.get(demand.job_id, ())
+    return [(places.wheres["home", demand.job_id, nth], demand.count) for nth in range(len(chosen))]
+
+
+def guarantees(state: State, wheres: Mapping[Key, frozenset[str]]) -> tuple[Guarantee, ...]:
+    """The pool's promises with what is held of each now."""
+    if not state.promises:
+        return ()
+    accounts = {(job.job_id, job.started_at): job.account for job in state.jobs if job.started_at}
+    found = []
+    for promise in state.promises:
+        one, served = promise.guarantee, promise.served
+        held = 0
+        for node in state.nodes.values():
+            profile_of = {piece.uuid: piece.profile for piece in node.view.slices}
+            for uuid, grant in node.view.holder.items():
+                account = accounts.get((grant.run.job_id, grant.run.started_at), "")
+                if one.account in ("", account) and profile_of.get(uuid) in served.profiles:
+                    held += 1
+        found.append(
+            Guarantee(
+                name=one.text,
+                gres_class=served.name,
+                profiles=served.profiles,
+                at_least=one.count,
+                held=held,
+                idle=one.idle,
+                account=one.account,
+                places=wheres.get(("reach", served.name)),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,262 @@
+"""PURE: which GPUs are re-cut for what waits.
+
+A plan names kinds of GPUs; here it becomes targets of single ones. A target lives until its GPU is so, or a job has
+taken what was to go, or the step has failed. What no re-cut can serve while jobs run gets room kept for it: what ends
+in a stretch of a GPU that would hold it is not offered again, until the stretch is free and the next plan cuts it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from slurm_plugin.controller.question import Here, Question, ask, follows
+from slurm_plugin.controller.recuts import Event, Recuts, Room, Target, Waiting
+from slurm_plugin.controller.state import State
+from slurm_plugin.controller.wants import Demand
+from slurm_plugin.mig.geometry import mask
+from slurm_plugin.model import Gpu
+from slurm_plugin.planner.plan import Plan, plan
+from slurm_plugin.planner.problem import Limits, Line
+
+ROOMS_MAX = 4  # stretches kept at once
+AHEAD_S = 3600  # nothing lies idle for a job that can't have its room for longer than that
+TARGET_S = 300.0  # a target that was not reached for so long is given up
+RESTORE_S = 5.0  # between two looks for what could go back to its default
+SOLVE_S = 0.3  # longest that the solver takes; then the best it has found goes
+JOBS_TOLD = 100  # waiting jobs that are told of with a reason
+
+
+def settle(state: State, here: Mapping[str, Here]) -> Recuts:
+    """What is still true of what was decided before."""
+    gpus = {gpu.uuid: (node, gpu) for node in here.values() for gpu in node.state.view.gpus}
+    targets: dict[str, Target] = {}
+    changed_at = {uuid: at for uuid, at in state.recuts.changed_at.items() if uuid in gpus}
+    events: list[Event] = []
+    for uuid, target in state.recuts.targets.items():
+        node, gpu = gpus.get(uuid, (None, None))
+        if node is None or gpu is None:
+            events.append(_event("dropped", uuid, target, state.now, "its node is no longer in the pool"))
+        elif target.reached(gpu):
+            changed_at[uuid] = state.now
+            events.append(_event("changed", uuid, target, state.now, target.why))
+        elif why := _hopeless(state, node, gpu, target):
+            events.append(_event("dropped", uuid, target, state.now, why))
+        else:
+            targets[uuid] = target
+    rooms = {
+        uuid: kept
+        for uuid, room in state.recuts.rooms.items()
+        if uuid in gpus and uuid not in targets and (kept := _kept(state, *gpus[uuid], room))
+    }
+    return replace(state.recuts, targets=targets, rooms=rooms, changed_at=changed_at, events=tuple(events))
+
+
+def _event(what: str, gpu: str, target: Target, now: float, why: str) -> Event:
+    took_s = max(0.0, now - target.since)
+    return Event(
+        what=what,
+        at=now,
+        node=target.node,
+        gpu=gpu,
+        destroy=target.destroy,
+        create=target.create,
+        why=why,
+        took_s=took_s,
+    )
+
+
+def _hopeless(state: State, node: Here, gpu: Gpu, target: Target) -> str:
+    """Why a target can't be reached any more, or nothing."""
+    if not follows(state, node.state):
+        return "its layout does not follow the queue any more"
+    if gpu.uuid in state.failed_gpus:
+        return "the step failed"
+    if state.now - target.since > TARGET_S:
+        return f"it was not done within {TARGET_S:g} s"
+    taken = {*node.state.view.holder, *node.reserved}
+    busy = [(i.profile, i.start) for i in gpu.instances if i.uuid in taken or i.foreign]
+    if any(placed in busy for placed in target.destroy):
+        return "a job has taken what was to go"
+    return ""
+
+
+def _kept(state: State, node: Here, gpu: Gpu, room: Room) -> Room | None:
+    """The room as it is now; None when it is nobody's any more."""
+    if not any(job.job_id == room.job_id and not job.on_nodes for job in state.jobs):
+        return None
+    return _room(state, node, gpu, replace(room, behind=(), until=0))
+
+
+def _room(state: State, node: Here, gpu: Gpu, room: Room) -> Room | None:
+    """With the jobs that stand in the way; None when something else does."""
+    if node.offer is None or gpu.fault or not follows(state, node.state):
+        return None
+    ends = {(job.job_id, job.started_at): job.ends_at for job in state.jobs if job.started_at}
+    jobs: list[int] = []
+    until = 0
+    known = True
+    for one in gpu.instances:
+        if not mask(one.start, one.size) & room.bits:
+            continue
+        grant = node.state.view.holder.get(one.uuid)
+        if one.foreign or one.ci < 0 or (grant is None and one.uuid in node.reserved):
+            return None
+        if grant is not None:
+            jobs.append(grant.run.job_id)
+            end = ends.get((grant.run.job_id, grant.run.started_at), 0)
+            known, until = known and end > 0, max(until, end)
+    return replace(room, behind=tuple(sorted(set(jobs))), until=until if known else 0)
+
+
+def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], lacking: bool) -> Recuts:
+    """What is decided now, on top of what was. `lacking`: a job waits that no idle slice serves."""
+    before = state.recuts
+    now = replace(before, waiting=(), why="")
+    if state.paused:
+        return replace(now, lacking_since=0.0, why="re-cutting is paused (vgpu resume)")
+    if not any(follows(state, node.state) for node in here.values()):
+        return replace(now, targets={}, rooms={}, lacking_since=0.0)
+    state = replace(state, recuts=now)
+    since = (now.lacking_since or state.now) if lacking else 0.0
+    if lacking and state.now - since < state.config.planning.batch_window_s:
+        return replace(now, lacking_since=since, why="others may come along: the batch window is open")
+    answer = _answer(state, here, demands, lacking=lacking)
+    if answer is None:
+        return replace(now, lacking_since=since, waiting=before.waiting, why=before.why)
+    question, made = answer
+    targets, left = _targets(state, question, made)
+    rooms = {uuid: room for uuid, room in now.rooms.items() if uuid not in targets}
+    rooms |= _rooms(state, here, question, made, {*now.targets, *targets}, rooms)
+    new = tuple(_event("planned", uuid, target, state.now, target.why) for uuid, target in targets.items())
+    return replace(
+        now,
+        targets={**now.targets, **targets},
+        rooms=rooms,
+        lacking_since=since,
+        looked_at=state.now,
+        waiting=_waiting(question, made),
+        why=left or made.why,
+        vain=None if made.steps else question.problem,
+        events=(*now.events, *new),
+    )
+
+
+def _answer(
+    state: State, here: Mapping[str, Here], demands: Sequence[Demand], *, lacking: bool
+) -> tuple[Question, Plan] | None:
+    """The plan: for the promises alone where they lack, whenever it is; else for all. None: asked before, in vain."""
+    planning = state.config.planning
+    left = max(0, planning.changing_of_pool - len(state.recuts.targets))
+    limits = Limits(changing=left, time_s=SOLVE_S)
+    if state.promises:
+        question = ask(state, here, demands, limits, settled=False)
+        only = replace(question.problem, lines=tuple(line for line in question.problem.lines if _for(question, line)))
+        if (made := plan(only)).steps:
+            return replace(question, problem=only), made
+    if state.quiet_min:
+        return None
+    restore = not lacking and not state.recuts.targets
+    if restore and state.now - state.recuts.looked_at < RESTORE_S:
+        return None
+    question = ask(state, here, demands, replace(limits, restore=restore), settled=True)
+    if question.problem == state.recuts.vain:
+        return None
+    return question, plan(question.problem)
+
+
+def _for(question: Question, line: Line) -> bool:
+    return any(promise.is_for(line) for promise in question.problem.guarantees)
+
+
+def _targets(state: State, question: Question, made: Plan) -> tuple[dict[str, Target], str]:
+    """Which GPUs make the steps, those of nodes where the least changes first; and what was left out, in words."""
+    changing: dict[str, int] = {}
+    for target in state.recuts.targets.values():
+        changing[target.node] = changing.get(target.node, 0) + 1
+    most, left = state.config.planning.changing_of_node, 0
+    found: dict[str, Target] = {}
+    for step in made.steps:
+        there = (one for one in question.gpus[step.state] if one[1].uuid not in found)
+        ranked = sorted(there, key=lambda one: (changing.get(one[0], 0), _last(state, one[1]), one[0], one[1].index))
+        chosen = 0
+        for name, gpu in ranked:
+            if chosen < step.gpus and changing.get(name, 0) < most:
+                found[gpu.uuid] = Target(
+                    node=name, destroy=step.destroy, create=step.create, why=step.why, since=state.now
+                )
+                changing[name] = changing.get(name, 0) + 1
+                chosen += 1
+        left += step.gpus - chosen
+    return found, f"{made.why}; {left} GPUs later, a node changes {most} at once" if left else ""
+
+
+def _last(state: State, gpu: Gpu) -> float:
+    return state.recuts.changed_at.get(gpu.uuid, 0.0)
+
+
+def _rooms(
+    state: State,
+    here: Mapping[str, Here],
+    question: Question,
+    made: Plan,
+    changing: set[str],
+    rooms: Mapping[str, Room],
+) -> dict[str, Room]:
+    """Room for the first jobs that wait in vain, where what is in the way ends first."""
+    found: dict[str, Room] = {}
+    have = {room.job_id for room in rooms.values()}
+    for unserved in made.unserved:
+        line = unserved.want.line
+        waiting = [d for d in question.jobs.get(line, ()) if d.single and d.gathers] if line else []
+        for demand in waiting[: unserved.count]:
+            if len(rooms) + len(found) >= ROOMS_MAX:
+                return found
+            if demand.job_id in have or unserved.want.places is None:
+                continue
+            room = _best_room(state, here, question, demand, unserved.want.places, {*changing, *rooms, *found})
+            if room is None:
+                break  # the others of the line find none either
+            found[room[0]] = room[1]
+            have.add(demand.job_id)
+    return found
+
+
+def _best_room(
+    state: State,
+    here: Mapping[str, Here],
+    question: Question,
+    demand: Demand,
+    places: frozenset[str],
+    but: set[str],
+) -> tuple[str, Room] | None:
+    best: tuple[tuple[object, ...], str, Room] | None = None
+    profiles = state.serving.profiles[demand.gres_class]
+    for one, there in question.gpus.items():
+        if one.place not in places:
+            continue
+        shapes = question.problem.models[one.model]
+        spots = [
+            (nth, name, start) for nth, name in enumerate(profiles) if name in shapes for start in shapes[name].starts
+        ]
+        spots = [spot for spot in spots if not mask(spot[2], shapes[spot[1]].size) & one.blocked]
+        for name, gpu in there if spots else ():
+            if gpu.uuid in but:
+                continue
+            for nth, profile, start in spots:
+                size = shapes[profile].size
+                asked = Room(node=name, profile=profile, start=start, size=size, job_id=demand.job_id, since=state.now)
+                room = _room(state, here[name], gpu, asked)
+                if room is None or not room.behind or room.until > state.now + AHEAD_S:
+                    continue
+                rank = (not room.until, room.until, len(room.behind), nth, name, gpu.index, start)
+                if best is None or rank < best[0]:
+                    best = (rank, gpu.uuid, room)
+    return best[1:] if best else None
+
+
+def _waiting(question: Question, made: Plan) -> tuple[Waiting, ...]:
+    found = []
+    for unserved in made.unserved:
+        if (line := unserved.want.line) is not None:
+            jobs = tuple(demand.job_id for demand in question.jobs.get(line, ()))[:JOBS_TOLD]
+            found.append(Waiting(jobs=jobs, why=unserved.why))
+    return tuple(found)

@@ -1,0 +1,77 @@
+"""PURE: what the controller remembers of GPUs whose layout follows the queue: steps decided on, and room kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slurm_plugin.mig.geometry import Layout, mask
+from slurm_plugin.model import Gpu
+from slurm_plugin.planner.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A GPU is on its way to another layout. Until its step is sent a job may still take what is to go."""
+
+    node: str
+    destroy: Layout
+    create: Layout
+    why: str
+    since: float  # Unix seconds
+
+    def reached(self, gpu: Gpu) -> bool:
+        there = {(i.profile, i.start) for i in gpu.instances if i.ci >= 0}
+        return there.issuperset(self.create) and there.isdisjoint(set(self.destroy) - set(self.create))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Memory slices of a GPU that are kept for a job: what ends there is not offered again, so that it may be cut."""
+
+    node: str
+    profile: str
+    start: int
+    size: int
+    job_id: int
+    since: float  # Unix seconds
+    until: int = 0  # when the last job in the way ends at its time limit, Unix seconds; 0: not known
+    behind: tuple[int, ...] = ()  # jobs in the way, ascending
+
+    @property
+    def bits(self) -> int:
+        return mask(self.start, self.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Jobs of a class that no re-cut can serve now, and why."""
+
+    jobs: tuple[int, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What became of a GPU: for the log and the history."""
+
+    what: str  # planned, changed, dropped
+    at: float
+    node: str
+    gpu: str
+    destroy: Layout
+    create: Layout
+    why: str
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recuts:
+    targets: Mapping[str, Target] = field(default_factory=dict)  # by GPU
+    rooms: Mapping[str, Room] = field(default_factory=dict)  # by GPU
+    kept: frozenset[str] = frozenset()  # idle slices that only a guarantee's own jobs may have
+    changed_at: Mapping[str, float] = field(default_factory=dict)  # GPU -> when it was last re-cut
+    looked_at: float = 0.0  # when a plan was made last
+    lacking_since: float = 0.0  # since when something waits for a re-cut; 0: nothing does
+    waiting: tuple[Waiting, ...] = ()
+    why: str = ""  # the last plan, in a sentence
+    vain: Problem | None = None  # the last question that had no step for an answer
+    events: tuple[Event, ...] = ()  # of the last look

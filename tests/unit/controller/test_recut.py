@@ -1,0 +1,232 @@
+"""Layouts that follow the queue: what waits is cut, what runs is not touched, what is promised is kept."""
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_plugin.catalogue import Class, Kind
+from slurm_plugin.controller.state import WITHHELD
+from slurm_plugin.guarantees import Promise
+from slurm_plugin.planning import Follow, Guarantee, Planning
+from tests.unit.controller import pools
+from tests.unit.controller.pools import SEVEN, gpu
+from tests.unit.controller.world import World
+
+FOLLOW = Planning(follow=Follow.QUEUE, batch_window_s=0.0, hysteresis_s=0.0)
+
+
+def cluster(*layouts: tuple[tuple[str, int], ...], planning: Planning = FOLLOW) -> World:
+    """One GPU a node."""
+    gpus = {f"n{nth}": [gpu(f"g{nth}", layout)] for nth, layout in enumerate(layouts, start=1)}
+    return World(gpus, pools.group(*gpus), planning=planning)
+
+
+def passes(world: World, most: int = 6) -> None:
+    """The controller decides, Slurm starts what it can, and prologs bind at once."""
+    for _ in range(most):
+        world.carry_out(world.decide(world.views()))
+        world.schedule()
+        for job, run in list(world.jobs.items()):
+            for node in run.on_nodes:
+                if (node, job) not in world.grants:
+                    assert world.bind(job, node)
+
+
+def fill(world: World, node: str, *starts: int) -> None:
+    """Jobs that run on these 1g slices of a node's GPU."""
+    (one,) = world.gpus[node]
+    for start in starts:
+        (found,) = [i for i in one.instances if i.start == start]
+        job, world.next_job = world.next_job, world.next_job + 1
+        world.jobs[job] = pools.running(job, found.profile, on=(node,))
+        world.grants[node, job] = pools.grant(job, found.profile, found.uuid)
+        world.present[found.uuid] = found.profile
+    world.recount()
+
+
+def shapes(world: World, node: str) -> list[str]:
+    return [i.profile for i in sorted(world.gpus[node][0].instances, key=lambda i: i.start)]
+
+
+def test_a_job_that_no_slice_serves_has_one_cut_beside_running_jobs() -> None:
+    world = cluster(SEVEN, SEVEN)
+    fill(world, "n1", 0, 1, 6)
+    fill(world, "n2", 0, 1)
+    world.submit("3g.40gb")
+    passes(world)
+    assert [job.on_nodes for job in world.jobs.values()].count(("n2",)) == 3
+    assert shapes(world, "n2") == ["1g.10gb"] * 4 + ["3g.40gb"]
+    assert shapes(world, "n1") == ["1g.10gb"] * 7
+
+
+def test_nothing_is_cut_when_an_idle_slice_serves() -> None:
+    world = cluster(SEVEN, pools.MIXED)
+    world.submit("m40")
+    passes(world)
+    assert shapes(world, "n1") == ["1g.10gb"] * 7
+    assert world.jobs
+
+
+def test_nothing_is_cut_where_layouts_are_the_admins() -> None:
+    world = cluster(SEVEN, planning=replace(FOLLOW, follow=Follow.LAYOUT))
+    world.submit("3g.40gb")
+    passes(world)
+    assert world.waiting
+
+
+def test_requests_that_come_together_are_planned_together() -> None:
+    world = cluster(SEVEN, planning=replace(FOLLOW, batch_window_s=1.0))
+    world.submit("3g.40gb")
+    passes(world)
+    assert shapes(world, "n1") == ["1g.10gb"] * 7
+    world.submit("3g.40gb")
+    world.now += 1.0
+    passes(world)
+    assert shapes(world, "n1") == ["3g.40gb", "3g.40gb"]
+    assert len(world.jobs) == 2
+
+
+def test_a_gpu_that_was_recut_stays_so_for_a_while() -> None:
+    world = cluster(SEVEN, planning=replace(FOLLOW, hysteresis_s=60.0))
+    world.submit("7g.80gb")
+    passes(world)
+    (job,) = world.jobs
+    world.end(job)
+    world.release("n1", job)
+    world.submit("1g.10gb")
+    passes(world)
+    assert shapes(world, "n1") == ["7g.80gb"]
+    world.now += 61.0
+    passes(world)
+    assert world.jobs
+
+
+def test_a_slice_of_jobs_that_end_is_kept_together_for_a_job_of_higher_priority() -> None:
+    """A stream of small jobs never lets four neighbours be free by themselves."""
+    world = cluster(SEVEN)
+    fill(world, "n1", *range(7))
+    world.submit("3g.40gb", priority=9)
+    for _ in range(9):
+        world.submit("1g.10gb")
+    passes(world, 2)
+    (room,) = world.recuts.rooms.values()
+    assert (room.profile, room.job_id) == ("3g.40gb", 8)
+    for job in sorted(world.jobs):
+        world.end(job)
+        world.release("n1", job)
+        passes(world, 2)
+        if any(run.gres[0].type == "3g.40gb" for run in world.jobs.values()):
+            break
+    assert "3g.40gb" in shapes(world, "n1")
+    assert sum(run.gres[0].type == "1g.10gb" for run in world.jobs.values()) >= 2  # beside it the stream went on
+
+
+def test_room_that_nobody_waits_for_any_more_is_offered_again() -> None:
+    world = cluster(SEVEN)
+    fill(world, "n1", *range(7))
+    world.submit("3g.40gb")
+    passes(world, 2)
+    world.end(1)
+    world.release("n1", 1)
+    passes(world, 1)
+    withheld = [uuid for uuid in world.idle("n1") if world.present[uuid] == WITHHELD]
+    assert len(withheld) == (1 if world.recuts.rooms["GPU-g1"].start == 0 else 0)
+    world.waiting.clear()
+    passes(world, 1)
+    assert not world.recuts.rooms
+    assert all(world.present[uuid] == "1g.10gb" for uuid in world.idle("n1"))
+
+
+def test_nothing_lies_idle_for_room_that_comes_in_hours() -> None:
+    world = cluster(SEVEN)
+    fill(world, "n1", *range(7))
+    world.jobs = {job: replace(run, limit_s=48 * 3600) for job, run in world.jobs.items()}
+    world.submit("3g.40gb")
+    passes(world, 2)
+    assert not world.recuts.rooms
+    (waiting,) = world.recuts.waiting
+    assert waiting.jobs == (8,)
+    assert "in the way" in waiting.why
+
+
+def test_a_job_that_takes_what_was_to_go_keeps_it() -> None:
+    world = cluster(SEVEN)
+    world.submit("7g.80gb")
+    world.carry_out(world.decide(world.views()))
+    (target,) = world.recuts.targets.values()
+    assert len(target.destroy) == 7
+    fill(world, "n1", 3)
+    passes(world)
+    assert shapes(world, "n1") == ["1g.10gb"] * 7
+    assert not world.recuts.targets
+
+
+def test_two_slices_of_one_node_are_cut_on_one_node() -> None:
+    world = cluster(SEVEN, SEVEN, SEVEN)
+    fill(world, "n1", 0)
+    fill(world, "n2", 6)
+    world.submit("3g.40gb", count=2)
+    passes(world)
+    assert shapes(world, "n3") == ["3g.40gb", "3g.40gb"]
+    assert len(world.jobs) == 3
+
+
+def test_a_node_changes_no_more_gpus_at_once_than_it_may() -> None:
+    gpus = {"n1": [gpu(f"g{nth}", SEVEN, index=nth) for nth in range(4)]}
+    world = World(gpus, pools.group("n1"), planning=replace(FOLLOW, changing_of_node=2))
+    for _ in range(4):
+        world.submit("7g.80gb")
+    world.carry_out(world.decide(world.views()))
+    assert len(world.recuts.targets) == 2
+    passes(world, 12)
+    assert len(world.jobs) == 4
+
+
+def promise(text: str, count: int, *, account: str = "", idle: bool = False) -> Promise:
+    served = Class(name=text, kind=Kind.EXACT, param=0, weight=4, profiles=(text,))
+    return Promise(guarantee=Guarantee(gres_class=text, count=count, account=account, idle=idle), served=served)
+
+
+def test_a_guarantee_of_idle_slices_is_cut_and_kept_from_other_classes() -> None:
+    world = cluster(SEVEN, SEVEN)
+    world.promises = (promise("3g.40gb", 2, idle=True),)
+    passes(world)
+    both = shapes(world, "n1") + shapes(world, "n2")
+    assert both.count("3g.40gb") == 2
+    for _ in range(14):
+        world.submit("1g.10gb")
+    passes(world, 12)
+    both = shapes(world, "n1") + shapes(world, "n2")
+    assert both.count("3g.40gb") == 2
+    world.submit("3g.40gb")
+    passes(world, 2)
+    assert any(run.gres[0].type == "3g.40gb" for run in world.jobs.values())
+
+
+@pytest.mark.parametrize(("account", "starts"), [("physics", True), ("art", False)])
+def test_what_is_promised_to_an_account_is_kept_for_its_jobs(account: str, starts: bool) -> None:
+    world = cluster(pools.MIXED)
+    fill(world, "n1", 0, 1)
+    world.promises = (promise("3g.40gb", 1, account="physics"),)
+    passes(world)
+    assert world.recuts.kept == {"MIG-g1-3g.40gb-4"}
+    world.submit("3g.40gb")
+    world.waiting = {job: replace(one, account=account) for job, one in world.waiting.items()}
+    passes(world)
+    assert (len(world.jobs) == 3) is starts
+
+
+def test_quiet_hours_and_a_pause_leave_layouts_alone() -> None:
+    for field in ("paused", "quiet_min"):
+        world = cluster(SEVEN)
+        world.submit("3g.40gb")
+        world.more = {field: 5}
+        passes(world)
+        assert shapes(world, "n1") == ["1g.10gb"] * 7
+
+
+def test_gpus_that_nobody_uses_go_back_to_their_default() -> None:
+    world = cluster((("7g.80gb", 0),))
+    world.group = pools.group("n1", layout={"3g.40gb": 2})
+    passes(world)
+    assert shapes(world, "n1") == ["3g.40gb", "3g.40gb"]
