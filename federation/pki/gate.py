@@ -27,7 +27,11 @@ log = logging.getLogger(__name__)
 
 MAX_KNOWN = 1024  # certificates whose verdict is remembered
 HANDSHAKE_MS = 5_000  # who connects and says nothing is cut off
+CONNECTIONS = 4096  # at once; a peer needs one or two
+MESSAGE_BYTES = 8 << 20  # longest message: a job's script and environment may have 5 MiB together
 OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.so_reuseport", 0),  # a second daemon on the port is an error, not a coin toss
 )

@@ -10,6 +10,7 @@ import grpc.aio
 import pytest
 
 from federation.access.rates import Rate
+from federation.pki.gate import MESSAGE_BYTES
 from tests.integration.federation.pki.world import STREAM, WAIT_S, dialled, echo, exchange, served, world
 
 
@@ -37,6 +38,17 @@ async def test_a_stream_over_its_rate_is_slowed_down_and_whole(tmp_path: Path) -
     assert received == [b"edge " + what for what in sent]
     assert hpc.pace.paused > 0
     assert time.monotonic() - started >= (len(sent) - rate.burst) / rate.per_s
+
+
+async def test_a_message_that_is_too_long_ends_its_own_call_only(tmp_path: Path) -> None:
+    sites = world(tmp_path, "edge", "hpc")
+    async with served(sites, "hpc") as hpc, dialled(sites, "edge", "hpc", hpc.address) as line:
+        call: Any = line.channel.stream_stream(STREAM)()
+        assert await exchange(call, b"before") == b"edge before"
+        with pytest.raises(grpc.aio.AioRpcError, match="larger than max") as told:
+            await echo(line, bytes(MESSAGE_BYTES + 1))
+        assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await exchange(call, b"after") == b"edge after"
 
 
 async def test_calls_over_the_rate_are_refused_with_when_to_come_again(tmp_path: Path) -> None:

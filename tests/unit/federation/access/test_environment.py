@@ -1,10 +1,13 @@
 """Which variables cross."""
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.access.environment import DEFAULT_ALLOW, NEVER, check_pattern, never, scrub
+from federation.access.environment import DEFAULT_ALLOW, NEVER, NEVER_BEGINS, check_pattern, never, scrub
 
 HOSTILE = (
     *(b"SLURM_JOB_ID", b"SLURM_CPU_BIND", b"SLURM_CONF", b"SLURMD_NODENAME", b"SBATCH_GRES", b"SALLOC_X", b"SRUN_X"),
@@ -65,6 +68,12 @@ def test_patterns_that_a_site_may_write(text: str) -> None:
 def test_patterns_that_say_nothing_good(text: str) -> None:
     with pytest.raises(ValueError, match=r"never crosses|no variable's name"):
         check_pattern(text)
+
+
+def test_the_document_names_all_that_never_cross() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "federation_security.md").read_text()
+    words = set(re.findall(r"[A-Z_0-9]{2,}", text))
+    assert {name.decode() for name in (*NEVER, *NEVER_BEGINS)} <= words
 
 
 def test_the_defaults_are_patterns() -> None:

@@ -1,6 +1,8 @@
 """`fed pki` and `fed check-config`: what they do, print, and refuse."""
 
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from federation.cli.main import run
 from federation.pki.authority import CRL
 from federation.pki.files import crls_in
+from tests.unit.docs.blocks import commands_to_run
 
 HEAVY = {"cryptography", "grpc", "pydantic", "yaml", "google", "federation.pki", "federation.access"}
 
@@ -138,27 +141,46 @@ def test_no_command_prints_a_key(ca: Path, capsys: pytest.CaptureFixture[str]) -
     assert secret not in out + err
 
 
-def _site(ca: Path, tmp_path: Path, users: str = "{ann: nobody}") -> Path:
-    assert run(["pki", "issue", "edge", "--out", str(tmp_path / "tls")]) == 0
+def test_the_commands_of_the_documents_work(
+    ca: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Typed in the order they are in, by somebody with a CA in the usual place."""
+    monkeypatch.setenv("FED_CONFIG", str(_config(tmp_path, ca / "sites" / "hpc", site="hpc", peer="edge-1")))
+    monkeypatch.setenv("FED_PKI", str(tmp_path / "fresh"))
+    for command in commands_to_run("pki"):
+        words = shlex.split(command)
+        assert words[0] == "fed"
+        if words[1] == "check-config":
+            shutil.copytree(tmp_path / "fresh" / "sites" / "hpc", ca / "sites" / "hpc")
+        assert run(words[1:]) == 0, capsys.readouterr().err
+    assert "revoked" in capsys.readouterr().out.splitlines()[-1]
+
+
+def _config(tmp_path: Path, tls: Path, *, site: str, peer: str, users: str = "{ann: nobody}") -> Path:
     (tmp_path / "run").mkdir()
-    config = tmp_path / "fed.yaml"
-    config.write_text(
-        f"version: 1\nsite: edge\ntls: {{certificate: {tmp_path}/tls/site.pem, ca: [{tmp_path}/tls/ca.pem],"
-        f" crl: [{tmp_path}/tls/crl.pem]}}\nlocal: {{socket: {tmp_path}/run/fed.sock}}\n"
-        f"audit: {{path: {tmp_path}/run/audit.log}}\npeers:\n  hpc: {{address: 'h:1', users: {users}}}\n"
+    (config := tmp_path / "fed.yaml").write_text(
+        f"version: 1\nsite: {site}\n"
+        f"local: {{socket: {tmp_path}/run/fed.sock}}\naudit: {{path: {tmp_path}/run/audit.log}}\n"
+        f"tls: {{certificate: {tls}/site.pem, ca: [{tls}/ca.pem], crl: [{tls}/crl.pem]}}\n"
+        f"peers:\n  {peer}: {{address: 'h:1', users: {users}}}\n"
     )
     return config
 
 
+def _site(tmp_path: Path, users: str = "{ann: nobody}") -> Path:
+    assert run(["pki", "issue", "edge", "--out", str(tmp_path / "tls")]) == 0
+    return _config(tmp_path, tmp_path / "tls", site="edge", peer="hpc", users=users)
+
+
 def test_a_good_configuration(ca: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = _site(ca, tmp_path)  # nobody has uid 65534
+    config = _site(tmp_path)  # nobody has uid 65534
     capsys.readouterr()
     told = document(capsys, "check-config", "--config", str(config))
     assert (told["site"], told["peers"], told["problems"]) == ("edge", ["hpc"], [])
 
 
 def test_a_configuration_that_will_not_work(ca: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = _site(ca, tmp_path, "{ann: no-such-user, bo: daemon}")
+    config = _site(tmp_path, "{ann: no-such-user, bo: daemon}")
     (tmp_path / "run").chmod(0o777)
     capsys.readouterr()
     assert run(["check-config", "--config", str(config)]) == 1
@@ -169,7 +191,7 @@ def test_a_configuration_that_will_not_work(ca: Path, tmp_path: Path, capsys: py
 
 
 def test_a_configuration_that_no_daemon_starts_on(ca: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = _site(ca, tmp_path)
+    config = _site(tmp_path)
     text = config.read_text()
     for change, told in (
         (("site: edge", "site: other"), "is edge's, and this is site other"),
