@@ -8,6 +8,7 @@ import struct
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from federation.errors import ConfigError, Refused
 from federation.pki.files import check_place
@@ -29,7 +30,13 @@ class Caller:
         return self.admin or (bool(owner) and self.user == owner)
 
 
-def caller_of(connection: socket.socket, admins: Collection[str] = ()) -> Caller:
+class Connection(Protocol):
+    """A socket, or what asyncio gives for one."""
+
+    def getsockopt(self, level: int, option: int, length: int, /) -> bytes: ...
+
+
+def caller_of(connection: Connection, admins: Collection[str] = ()) -> Caller:
     """As he was when he connected. Raises Refused for a user that this host does not know."""
     pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     own = uid in (0, os.geteuid())

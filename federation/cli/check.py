@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -33,7 +34,7 @@ def check_config(config: Config = DEFAULT_CONFIG, json: Json = False) -> None:
     credentials.check(now)
     ends = credentials.leaf.not_valid_after_utc
     ending = [f"our certificate ends on {ends:%Y-%m-%d}: renew it"] if credentials.ending(now) else []
-    problems = (*ending, *_users(found), *_places(found))
+    problems = (*ending, *_users(found), *_places(found, config))
     if json:
         view = Checked(
             site=found.site, peers=tuple(found.peers), certificate_ends_at=ends.timestamp(), problems=problems
@@ -60,15 +61,13 @@ def _users(found: "FedConfig") -> list[str]:
     return wrong
 
 
-def _places(found: "FedConfig") -> list[str]:
+def _places(found: "FedConfig", config: Path) -> list[str]:
     from federation.errors import ConfigError
     from federation.pki.files import check_place
 
-    wrong = []
-    for place in (found.audit.path.parent, found.local.socket.parent):
-        if not place.is_dir():
-            wrong.append(f"there is no folder {place}")
-            continue
+    folders = (found.audit.path.parent, found.local.socket.parent)
+    wrong = [f"there is no folder {place}" for place in folders if not place.is_dir()]
+    for place in (config, *(one for one in folders if one.is_dir())):
         try:
             check_place(place)
         except ConfigError as error:

@@ -171,8 +171,10 @@ def check_new(folder: Path, name: str) -> None:
     """Raises ConfigError."""
     check_site(name)
     files.check_place(folder)
-    for one in (KEY, CERTIFICATE, CRL, RECORDS):
+    for one in (CERTIFICATE, KEY, CRL, RECORDS):
         if (folder / one).exists():
+            if one is not CERTIFICATE:
+                raise ConfigError(f"{folder} holds a CA that was never finished", hint=f"rm -r {folder}, and try again")
             raise ConfigError(f"{folder / one} exists", hint="a CA is never overwritten: take another folder")
 
 

@@ -27,7 +27,8 @@ def judge(leaf: x509.Certificate, trust: Trust, now: datetime.datetime) -> str:
     issuer = issuer_of(leaf, trust.authorities)
     if issuer is None:
         raise Untrusted(f"the certificate of {site} is from a CA that is not believed here", hint="see tls.ca")
-    _check_dates(site, leaf, now)
+    _check_dates(f"certificate of {site}", leaf, now, hint=f"fed pki renew {site}")
+    _check_dates(f"CA of {site}", issuer, now, hint="its admin makes another")
     mark = fingerprint(issuer)
     if (mark, leaf.serial_number) in trust.revoked:
         raise Untrusted(f"the certificate of {site} was revoked", hint="its CA's admin can issue another")
@@ -49,14 +50,14 @@ def issuer_of(leaf: x509.Certificate, authorities: tuple[x509.Certificate, ...])
     return None
 
 
-def _check_dates(site: str, leaf: x509.Certificate, now: datetime.datetime) -> None:
-    if now >= leaf.not_valid_after_utc:
+def _check_dates(whose: str, certificate: x509.Certificate, now: datetime.datetime, *, hint: str) -> None:
+    if now >= certificate.not_valid_after_utc:
         raise Untrusted(
-            f"the certificate of {site} ended on {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
-            hint=f"fed pki renew {site}; here it is {now:%Y-%m-%d %H:%M} UTC",
+            f"the {whose} ended on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            hint=f"{hint}; here it is {now:%Y-%m-%d %H:%M} UTC",
         )
-    if now < leaf.not_valid_before_utc:
+    if now < certificate.not_valid_before_utc:
         raise Untrusted(
-            f"the certificate of {site} begins on {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC",
+            f"the {whose} begins on {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC",
             hint=f"here it is {now:%Y-%m-%d %H:%M} UTC: is this clock right?",
         )

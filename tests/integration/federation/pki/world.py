@@ -68,7 +68,7 @@ class World:
 
 def world(root: Path, *sites: str) -> World:
     """A CA that gave each site a certificate; all are on the list of peers."""
-    made = World(root=root, authority=create(root / "ca", "test", Extra(), now()))
+    made = World(root=root, authority=create(root / "ca", "test", Extra(), now() - 3 * DAY))
     made.peers = [Peer(site=site) for site in sites]
     for site in sites:
         made.issue(site)

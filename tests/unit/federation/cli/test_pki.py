@@ -98,7 +98,7 @@ def test_a_dry_run_changes_nothing(ca: Path, tmp_path: Path, words: list[str]) -
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["init", "lab"], "ca.key exists"),
+        (["init", "lab"], "ca.pem exists"),
         (["init", "No", "--folder", "{new}"], "'No' is no site name"),
         (["init", "a", "--folder", "{new}", "--permit", "a_b"], "'a_b' is no host name, address or network"),
         (["issue", "edge"], "edge has a certificate until"),
@@ -182,12 +182,13 @@ def test_a_good_configuration(ca: Path, tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_configuration_that_will_not_work(ca: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = _site(tmp_path, "{ann: no-such-user, bo: daemon}")
     (tmp_path / "run").chmod(0o777)
+    config.chmod(0o666)
     capsys.readouterr()
     assert run(["check-config", "--config", str(config)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert "peers.hpc.users.ann: there is no user 'no-such-user' on this host" in lines
     assert any(line.startswith("peers.hpc.users.bo: user daemon has uid 1") for line in lines)
-    assert any("can be written by everybody" in line for line in lines)
+    assert sum("can be written by everybody" in line for line in lines) == 3  # fed.yaml, and the folder twice
 
 
 def test_a_configuration_that_no_daemon_starts_on(ca: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from cryptography import x509
 
 from federation.errors import ConfigError, Untrusted
 from federation.pki import authority as ca
+from federation.pki import files
 from federation.pki.authority import State, check_out, create, hand_out, open_authority
 from federation.pki.certificates import LEAF_LIFE, SKEW, Extra, fingerprint, number_of
 from federation.pki.judge import Trust, judge
@@ -218,3 +219,48 @@ def test_two_at_once(authority: ca.Authority, folder: Path) -> None:
     with ca._lock(folder), pytest.raises(ConfigError, match="another `fed pki` works"):
         authority.issue("edge", NONE, LEAF_LIFE, NOW)
     authority.issue("edge", NONE, LEAF_LIFE, NOW)
+
+
+@pytest.mark.parametrize("dies_at", [1, 2, 3])
+def test_a_ca_that_was_never_finished_is_no_ca(folder: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
+    _dies(monkeypatch, dies_at)
+    with pytest.raises(KeyboardInterrupt):
+        create(folder, "lab", NONE, NOW)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="there is no CA in"):
+        open_authority(folder, NOW)
+    with pytest.raises(ConfigError, match="holds a CA that was never finished") as told:
+        create(folder, "lab", NONE, NOW)
+    assert told.value.hint == f"rm -r {folder}, and try again"
+
+
+@pytest.mark.parametrize("dies_at", [1, 2, 3, 4])
+def test_what_is_cut_off_is_done_again_by_the_same_commands(
+    authority: ca.Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int
+) -> None:
+    out = tmp_path / "edge"
+    _dies(monkeypatch, dies_at)
+    with pytest.raises(KeyboardInterrupt):
+        hand_out(authority, authority.issue("edge", NONE, LEAF_LIFE, NOW), out)
+    monkeypatch.undo()
+    known = {one.serial for one in authority.issued(NOW)}
+    assert len(known) == (dies_at > 1)
+    assert not (out / "site.pem").exists()
+    again = authority.renew("edge", LEAF_LIFE, NOW) if known else authority.issue("edge", NONE, LEAF_LIFE, NOW)
+    check_out(authority, "edge", out, NOW)
+    hand_out(authority, again, out)
+    assert modes(out) == {"site.pem": 0o600, "ca.pem": 0o644, "crl.pem": 0o644}
+
+
+def _dies(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """At the write of this number, as a signal would do it."""
+    write, count = files.write, 0
+
+    def counted(path: Path, data: bytes, *, secret: bool = False) -> None:
+        nonlocal count
+        count += 1
+        if count == at:
+            raise KeyboardInterrupt
+        write(path, data, secret=secret)
+
+    monkeypatch.setattr(files, "write", counted)
