@@ -8,7 +8,7 @@ from slurm_plugin.catalogue import Exclusive
 from slurm_plugin.classes import NamedClass
 from slurm_plugin.config import load_pool, parse_pool
 from slurm_plugin.errors import ConfigError
-from slurm_plugin.pool import Mode, Share, StuckProlog
+from slurm_plugin.pool import Mode, QueueReader, Share, StuckProlog
 
 EXAMPLE = Path(__file__).parents[3] / "configs" / "pool.yaml"
 SHORT = "version: 1\npool: hpc\npartitions: [gpu]\nnodes:\n  - hosts: n[1-2]\n"
@@ -37,6 +37,13 @@ def test_short_file_gets_the_defaults() -> None:
     assert pool.groups[0].shares == ()
     assert pool.groups[0].takes(63)
     assert pool.controller.dial == "127.0.0.1:6820"
+
+
+def test_the_queue_is_read_with_squeue_unless_pyslurm_is_asked_for() -> None:
+    assert parse_pool(SHORT).controller.queue_reader is QueueReader.SQUEUE
+    assert parse_pool(SHORT + "controller: {queue_reader: pyslurm}\n").controller.queue_reader is QueueReader.PYSLURM
+    with pytest.raises(ConfigError, match=r"pool\.yaml:6: controller\.queue_reader: Input should be 'squeue' or 'pysl"):
+        parse_pool(SHORT + "controller: {queue_reader: rest}\n")
 
 
 @pytest.mark.parametrize(
