@@ -76,6 +76,10 @@ def _hopeless(state: State, node: Here, gpu: Gpu, target: Target) -> str:
     busy = [(i.profile, i.start) for i in gpu.instances if i.uuid in taken or i.foreign]
     if any(placed in busy for placed in target.destroy):
         return "a job has taken what was to go"
+    sizes = {profile.name: profile.size for profile in gpu.profiles}
+    stays = [i for i in gpu.instances if (i.profile, i.start) not in {*target.destroy, *target.create}]
+    if any(mask(i.start, i.size) & mask(start, sizes[name]) for i in stays for name, start in target.create):
+        return "the GPU is cut otherwise by now"
     return ""
 
 
