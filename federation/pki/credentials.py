@@ -4,7 +4,8 @@ import asyncio
 import datetime
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,6 +132,15 @@ class Keeper:
     def listen(self, changed: Callable[[], None]) -> None:
         self._listeners.append(changed)
 
+    @contextmanager
+    def listening(self, changed: Callable[[], None]) -> Iterator[None]:
+        """The same for as long as the block lasts."""
+        self._listeners.append(changed)
+        try:
+            yield
+        finally:
+            self._listeners.remove(changed)
+
     async def watch(self, tick: Callable[[], None], every_s: float = POLL_S) -> None:
         """Look again and again, for ever; the files are read on a thread. `tick` is called after each look."""
         while True:
@@ -166,7 +176,7 @@ class Keeper:
     def _take(self, fresh: Credentials) -> None:
         self.current = fresh
         log.info("credentials.reloaded", extra={"serial": f"{fresh.leaf.serial_number:x}"})
-        for changed in self._listeners:
+        for changed in list(self._listeners):
             changed()
 
 

@@ -2,15 +2,15 @@
 
 gRPC can't be told of revocation lists, and shows a caller no certificate. So a first connection asks for the
 certificate, with TLS checking the chain both ways, and the channel is then made to believe that very certificate and no
-other. When the other side renews its own, the channel can't connect again: dial anew whenever a call fails as
-unavailable.
+other. When the other side renews its own, the channel can't connect again: dial anew whenever a call fails.
 """
 
 import asyncio
 import datetime
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import grpc
@@ -19,7 +19,7 @@ from cryptography import x509
 
 from federation.errors import Unavailable, Untrusted
 from federation.pki.certificates import pem
-from federation.pki.credentials import Credentials
+from federation.pki.credentials import Credentials, Keeper
 from federation.pki.judge import judge
 from federation.pki.names import dns_names
 
@@ -27,24 +27,61 @@ DIAL_S = 10.0  # longest wait for a certificate, and for the word that ours is b
 _FIRST_BYTES = 9  # the head of the first HTTP/2 frame: who sends it has believed our certificate
 
 Options = Sequence[tuple[str, int | str]]
+Clock = Callable[[], datetime.datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A channel to one site, good for as long as both ends keep the certificates it was made with."""
+    """A channel to one site. It connects for as long as both ends keep the certificates it was made with."""
 
     channel: grpc.aio.Channel
     site: str
     far: x509.Certificate
-    near: x509.Certificate
 
     def check(self, credentials: Credentials, now: datetime.datetime) -> None:
-        """Is the far side still believed? Raises Untrusted: then close the channel."""
+        """Is the far side still believed? Raises Untrusted."""
         judge(self.far, credentials.trust, now)
 
-    def dated(self, credentials: Credentials) -> bool:
-        """Has our own certificate been renewed since? Then dial anew at a quiet moment."""
-        return self.near != credentials.leaf
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Far:
+    """A site to be dialled."""
+
+    site: str
+    address: str  # host:port
+
+
+@asynccontextmanager
+async def connected(far: Far, keeper: Keeper, clock: Clock, options: Options = ()) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel, closed at the end of the block. Inside, Untrusted is raised when the far side is no longer believed.
+
+    Raises what `dial` raises.
+    """
+    line = await dial(far.address, far.site, keeper.current, clock(), options)
+    task, refusal = asyncio.current_task(), None
+
+    def look() -> None:
+        nonlocal refusal
+        try:
+            line.check(keeper.current, clock())
+        except Untrusted as error:
+            if task is not None and refusal is None:
+                refusal = error
+                task.cancel()
+
+    left_s = (line.far.not_valid_after_utc - clock()).total_seconds()
+    end = asyncio.get_running_loop().call_later(left_s + 1, look)
+    try:
+        with keeper.listening(look):
+            yield line.channel
+    except asyncio.CancelledError:
+        if task is None or refusal is None:
+            raise
+        task.uncancel()
+        raise refusal from None
+    finally:
+        end.cancel()
+        await line.channel.close()
 
 
 async def dial(
@@ -65,7 +102,7 @@ async def dial(
     tls = grpc.ssl_channel_credentials(pem(far), credentials.own.key_pem, credentials.own.certificate_pem)
     own = (("grpc.ssl_target_name_override", dns_names(far)[0]), ("grpc.enable_http_proxy", 0))
     channel = grpc.aio.secure_channel(address, tls, options=(*options, *own))
-    return Line(channel=channel, site=site, far=far, near=credentials.leaf)
+    return Line(channel=channel, site=site, far=far)
 
 
 async def _look(address: str, site: str, credentials: Credentials) -> bytes:

@@ -8,10 +8,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from federation.errors import ConfigError
+from federation.errors import ConfigError, Untrusted
 from federation.pki.authority import SITE_FILE
 from federation.pki.credentials import Keeper
-from federation.pki.dial import dial
+from federation.pki.dial import Far, connected, dial
 from tests.integration.federation.pki.world import SPEAK, STREAM, WAIT_S, dialled, echo, exchange, now, served, world
 
 
@@ -29,16 +29,48 @@ async def test_both_ends_renew_under_a_live_stream(tmp_path: Path, method: str) 
         assert edge.reload()
         assert not edge.reload()  # nothing has changed since
         assert (await exchange(call, b"after")).endswith(b"after")
-        assert line.dated(edge.current)
         line.check(edge.current, now())  # still believed
 
         fresh = await dial(hpc.address, "hpc", edge.current, now())
         async with fresh.channel:
             assert fresh.far != old
             assert fresh.far == hpc.keeper.current.leaf
-            assert not fresh.dated(edge.current)
             assert await echo(fresh) == b"edge hello"
             assert (await exchange(call, b"still")).endswith(b"still")
+
+
+async def test_a_caller_gives_up_a_server_that_is_revoked(tmp_path: Path) -> None:
+    """Though its own side of an open stream would go on for ever."""
+    sites = world(tmp_path, "edge", "hpc", "lost")
+    edge = sites.keeper("edge")
+    waits, opened = asyncio.Event(), asyncio.Event()
+
+    async def caller(address: str) -> None:
+        async with connected(Far(site="hpc", address=address), edge, now) as channel:
+            call: Any = channel.stream_stream(STREAM)()
+            assert await exchange(call, b"x") == b"edge x"
+            opened.set()
+            await waits.wait()
+
+    async with served(sites, "hpc") as hpc:
+        calling = asyncio.create_task(caller(hpc.address))
+        await asyncio.wait_for(opened.wait(), WAIT_S)
+        sites.revoke("lost", told=("edge",))
+        assert edge.reload()  # that changes nothing for hpc
+        sites.revoke("hpc", told=("edge",))
+        assert edge.reload()
+        with pytest.raises(Untrusted, match="hpc was revoked"):
+            await asyncio.wait_for(calling, WAIT_S)
+        assert not edge._listeners
+
+        sites.issue("hpc")
+        assert hpc.keeper.reload()
+        calling = asyncio.create_task(caller(hpc.address))
+        opened.clear()
+        await asyncio.wait_for(opened.wait(), WAIT_S)
+        calling.cancel()  # somebody else's cancel is what it is
+        with pytest.raises(asyncio.CancelledError):
+            await calling
 
 
 async def test_a_channel_does_not_connect_to_a_certificate_that_it_has_not_judged(tmp_path: Path) -> None:
