@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from federation.engine.effects import Effect, FetchResults, PushInputs
-from federation.engine.origin import done, follow, owe
+from federation.engine.origin import MOST_WOKEN, done, follow, owe
 from federation.engine.sites import Sites
 from federation.model.job import Job
 from federation.model.messages import Busy, Changes, FromTarget, Record, Rooms, Told
@@ -15,7 +15,6 @@ from federation.ports import Now
 from federation.store.store import Followed, Kind, Store
 
 MOST_FORGOTTEN = 500  # jobs of one page, when a target's journal is new
-MOST_WOKEN = 1000  # waiting jobs that new room elsewhere wakes at once
 OVER = (Target.ENDED, Target.RELEASED)
 _FIRST = UUID(int=0)
 _SENT = (Origin.SENDING, Origin.UNKNOWN)

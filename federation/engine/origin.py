@@ -24,6 +24,7 @@ FOLLOW_S = 5.0  # between heartbeats
 FIRST_MOVE_S = 5.0  # until bytes that should be moving are asked for again
 LEASE_MARGIN_S, LEASE_MARGIN = 30.0, 1.1  # how much longer than the target the origin waits
 MOST_OPEN = 100_000  # jobs that are not done; more are refused
+MOST_WOKEN = 1000  # waiting jobs that a link or new room wakes at once
 MOST_DUE = 500  # jobs, or commands, of one pass
 DAY_S = 86400
 KEEP_S, KEEP_JOBS = 90 * 86400.0, 1_000_000  # finished jobs that are remembered
@@ -117,6 +118,7 @@ class OriginSide:
         if up:
             known.heard = now.mono
             store.wake_site(site, now.wall)
+            store.wake_queued(now.wall, min(known.free_jobs(), MOST_WOKEN))
         return []
 
     # -- what is due

@@ -21,6 +21,9 @@ class Site:
     linked: bool = False
     follow_at: float = 0.0  # when it is to be followed next
 
+    def free_jobs(self) -> int:
+        return sum(room.free_jobs for room in self.rooms.values())
+
 
 class Sites:
     def __init__(self, own: str, names: tuple[str, ...], now: Now) -> None:
@@ -42,9 +45,10 @@ class Sites:
 
     def offered(self, site: str, rooms: Rooms) -> int:
         """Take a site's list of pools. Tells how many more jobs there is room for than before."""
-        before = sum(room.free_jobs for room in self._sites[site].rooms.values())
-        self._sites[site].rooms = {room.pool: room for room in rooms.pools}
-        return max(0, sum(room.free_jobs for room in rooms.pools) - before)
+        known = self._sites[site]
+        before = known.free_jobs()
+        known.rooms = {room.pool: room for room in rooms.pools}
+        return max(0, known.free_jobs() - before)
 
     def breaker(self, pool: str) -> Breaker:
         """Of SITE/POOL."""

@@ -15,7 +15,7 @@ from federation.model.spec import JobSpec
 from federation.model.states import End, Origin, Outcome
 from federation.model.token import Key
 from federation.policy.admit import Guest, House
-from federation.ports import Seen, Sight
+from federation.ports import Peers, Seen, Sight
 from federation.runner import Adapters, Runner, _now
 from federation.store.room import Room as DiskRoom
 from federation.store.writer import Writer
@@ -33,10 +33,12 @@ class Backend:
     claims: set[Key] = field(default_factory=set)
     forgotten: set[Key] = field(default_factory=set)
     size: int = 0  # of the output
+    full: bool = False
     changed: Callable[[Key], None] = lambda key: None
 
     async def room(self) -> Room:
-        return Room(pool="batch", free_jobs=100_000, free_cpus=100_000)
+        free = 0 if self.full else 100_000
+        return Room(pool="batch", free_jobs=free, free_cpus=free)
 
     async def submit(self, key: Key, spec: JobSpec, user: str) -> str:
         assert (spec, user) == (SPEC, "ann")
@@ -85,13 +87,13 @@ class Site:
         self.net.task(self.net.running(self.name).results_here(key))
 
     @asynccontextmanager
-    async def up(self) -> AsyncIterator[Runner]:
+    async def up(self, peers: Peers | None = None) -> AsyncIterator[Runner]:
         """Its daemon. Leaving it is a crash as far as anything in memory goes."""
         room = DiskRoom(self.folder / "fed.db", reserve_bytes=0, ballast_bytes=1 << 16)
         writer = Writer(self.folder / "fed.db", journal=uuid4(), room=room)
         house = House(pools={"batch": 100_000}, guests=dict.fromkeys((self.name, *self.others), GUEST))
         rules = SiteRules(name=self.name, peers=self.others, origin=OriginRules(), house=house)
-        adapters = Adapters(executors={"batch": self.backend}, peers=self, mover=self)
+        adapters = Adapters(executors={"batch": self.backend}, peers=peers or self, mover=self)
         runner = self.runner = Runner(SiteEngine(rules, _now()), writer, adapters)
         self.backend.changed = lambda key: runner.look("batch", (key,))
         task = asyncio.create_task(self.runner.run())

@@ -7,7 +7,6 @@ from uuid import UUID, uuid4
 import pytest
 
 from federation.errors import Refused, Unavailable
-from federation.model.messages import Room
 from federation.model.states import End, Origin
 from tests.integration.federation.site import SPEC, Net, Site, all_done, jobs, linked, until
 
@@ -21,12 +20,8 @@ def net(tmp_path: Path) -> Net:
 def pair(net: Net) -> tuple[Site, Site]:
     """Edge sends to hpc, and has no room of its own."""
     edge, hpc = net.site("edge", "hpc"), net.site("hpc", "edge")
-    edge.backend.room = no_room  # type: ignore[method-assign]
+    edge.backend.full = True
     return edge, hpc
-
-
-async def no_room() -> Room:
-    raise Unavailable("no backend")
 
 
 async def submit(site: Site, count: int) -> list[UUID]:
