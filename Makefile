@@ -10,7 +10,7 @@ PAIRED := -n 2 --dist loadfile --no-loadscope-reorder
 
 setup: $(VENV)/.done native
 
-$(VENV)/.done: pyproject.toml scripts/setup
+$(VENV)/.done: pyproject.toml constraints.txt scripts/setup
 	scripts/setup $(VENV)
 	touch $@
 
