@@ -92,6 +92,7 @@ class Explanation:
     serves: tuple[Serves, ...] = ()  # layouts of pool.yaml
     profiles: tuple[str, ...] = ()  # what serves its class, best first
     closed: tuple[str, ...] = ()  # nodes where it may run that take no jobs now
+    planner: str = ""  # why no GPU is re-cut for it now, or what is being done; empty where layouts stay
 
 
 def lines(one: Explanation, clock: Clock, who: str) -> list[str]:
@@ -146,6 +147,8 @@ def _details(one: Explanation, clock: Clock) -> Iterator[str]:
         at = f" at {clock(one.change.at)}" if one.change.at else ""
         made = ", ".join(one.change.creates)
         yield f"next change{at}: {one.change.node}:{one.change.gpu} gets {made}; {one.change.why}"
+    if one.planner and one.why in _FOR_ROOM:
+        yield f"re-cutting: {one.planner}"
     if one.closed and one.why is not Why.NO_NODE:
         yield f"these nodes take no jobs now: {_hosts(one.closed)}"
     if one.why is Why.SLURM:

@@ -55,7 +55,8 @@ def explain(state: State, decision: Decision | None, job: QueuedJob, planned: Se
         ahead=sum(1 for other in demands(state) if other.rank < demand.rank and ground.shares(state, other)),
         strikes=demand.strikes,
         back_at=state.loans.passed_over_until(demand, state.now),
-        change=_change(decision, ground, planned),
+        change=_change(decision, ground, [*planned, *_kept(state, ground)]),
+        planner=_planner(state, ground),
         instead=tuple(_instead(state, decision, ground)),
         serves=tuple(_serves(state, ground)),
         profiles=ground.profiles,
@@ -122,6 +123,34 @@ def _change(decision: Decision | None, ground: Ground, planned: Sequence[Change]
         return None
     plan, made = chosen
     return Change(node=plan.node, gpu=plan.index, creates=made, why=plan.why)
+
+
+def _kept(state: State, ground: Ground) -> Iterator[Change]:
+    """Room that is kept for this very job."""
+    for node, gpu in ground.gpus():
+        room = state.recuts.rooms.get(gpu.uuid)
+        if room is not None and room.job_id == ground.demand.job_id:
+            ends = f" until {_listed(room.behind)} end" if room.behind else ""
+            yield Change(
+                node=node.name,
+                gpu=gpu.index,
+                creates=(room.profile,),
+                why=f"room is kept for it{ends}",
+                at=room.until,
+            )
+
+
+def _listed(jobs: Sequence[int]) -> str:
+    return ("job " if len(jobs) == 1 else "jobs ") + ", ".join(map(str, jobs))
+
+
+def _planner(state: State, ground: Ground) -> str:
+    if not ground.recut:
+        return ""
+    if state.quiet_min:
+        return f"quiet hours, for another {state.quiet_min} min"
+    own = (one.why for one in state.recuts.waiting if ground.demand.job_id in one.jobs)
+    return next(own, state.recuts.why)
 
 
 def _gives(plan: GpuPlan, names: Set[str], ground: Ground) -> tuple[str, ...]:

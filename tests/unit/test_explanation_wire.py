@@ -28,7 +28,7 @@ NUMBERS = (
 EXPLANATION = st.builds(
     Explanation,
     **dict.fromkeys(NUMBERS, NUMBER),
-    **dict.fromkeys(("gres_class", "reason", "limit"), TEXT),
+    **dict.fromkeys(("gres_class", "reason", "limit", "planner"), TEXT),
     **dict.fromkeys(("profiles", "closed"), TEXTS),
     why=st.sampled_from(Why),
     back_at=TIME,

@@ -7,6 +7,7 @@ import pytest
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.explain import explain, job_named
 from slurm_plugin.controller.loans import Account, Loan, Loans
+from slurm_plugin.controller.recuts import Recuts, Room, Waiting
 from slurm_plugin.controller.state import Agent, NodeState, State
 from slurm_plugin.explanation import LINES, Change, Explanation, Why, lines
 from slurm_plugin.planning import Follow, Planning
@@ -193,3 +194,25 @@ def test_a_job_that_runs_needs_no_explanation_and_an_arrays_waiting_part_does() 
     assert said(both, 5).tasks == 4
     assert "4 elements" in text(said(both, 5))
     assert job_named(both, 99) is None
+
+
+def test_room_that_is_kept_for_it_is_the_next_change_and_the_planners_words_are_told() -> None:
+    kept = Room(node="n1", profile="3g.40gb", start=0, size=4, job_id=5, since=NOW, until=1_600, behind=(10, 11))
+    waits = Waiting(jobs=(5,), why="its room is not free")
+    recuts = Recuts(rooms={"GPU-a": kept}, waiting=(waits,), why="nothing to do")
+    world = replace(seven_busy(pending(5, "3g.40gb"), limits={}), recuts=recuts)
+    job = job_named(world, 5)
+    assert job is not None
+    one = explain(world, None, job)
+    assert (one.why, one.planner) == (Why.CHANGE, "its room is not free")
+    assert one.change == Change(
+        node="n1", gpu=0, creates=("3g.40gb",), why="room is kept for it until jobs 10, 11 end", at=1_600
+    )
+    assert "next change at t1600: n1:0 gets 3g.40gb; room is kept for it until jobs 10, 11 end" in text(one)
+    assert "re-cutting: its room is not free" in text(one)
+    other = explain(world, None, replace(job, job_id=6))
+    assert (other.change, other.planner) == (None, "nothing to do")
+    quiet = explain(replace(world, quiet_min=42), None, job)
+    assert quiet.planner == "quiet hours, for another 42 min"
+    fixed = explain(replace(world, config=replace(world.config, planning=Planning())), None, job)
+    assert fixed.planner == ""

@@ -1027,6 +1027,7 @@ class ExplainReply(_message.Message):
     SERVES_FIELD_NUMBER: _builtins.int
     PROFILES_FIELD_NUMBER: _builtins.int
     CLOSED_FIELD_NUMBER: _builtins.int
+    PLANNER_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     uid: _builtins.int
     gres_class: _builtins.str
@@ -1045,6 +1046,7 @@ class ExplainReply(_message.Message):
     back_at: _builtins.float
     holders: _builtins.int
     free_at: _builtins.int
+    planner: _builtins.str
     @_builtins.property
     def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Blocker]: ...
     @_builtins.property
@@ -1084,10 +1086,11 @@ class ExplainReply(_message.Message):
         serves: _abc.Iterable[Global___Serves] | None = ...,
         profiles: _abc.Iterable[_builtins.str] | None = ...,
         closed: _abc.Iterable[_builtins.str] | None = ...,
+        planner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "back_at", b"back_at", "blockers", b"blockers", "change", b"change", "closed", b"closed", "count", b"count", "free_at", b"free_at", "gres_class", b"gres_class", "holders", b"holders", "idle", b"idle", "instead", b"instead", "job_id", b"job_id", "limit", b"limit", "nodes", b"nodes", "placeable", b"placeable", "priority", b"priority", "profiles", b"profiles", "reason", b"reason", "serves", b"serves", "strikes", b"strikes", "submitted_at", b"submitted_at", "tasks", b"tasks", "uid", b"uid", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "back_at", b"back_at", "blockers", b"blockers", "change", b"change", "closed", b"closed", "count", b"count", "free_at", b"free_at", "gres_class", b"gres_class", "holders", b"holders", "idle", b"idle", "instead", b"instead", "job_id", b"job_id", "limit", b"limit", "nodes", b"nodes", "placeable", b"placeable", "planner", b"planner", "priority", b"priority", "profiles", b"profiles", "reason", b"reason", "serves", b"serves", "strikes", b"strikes", "submitted_at", b"submitted_at", "tasks", b"tasks", "uid", b"uid", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
