@@ -47,6 +47,10 @@ class Folder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         os.close(self._handle)
 
+    def listing(self) -> int:
+        """The folder itself, to list what is in it."""
+        return os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._handle)
+
     def open_to_read(self, path: bytes) -> int:
         with self._parent(path, make=False) as (parent, name):
             return _open(parent, name, path, os.O_RDONLY)
