@@ -42,7 +42,7 @@ class Host:
 
     def ready(self, suite: str, *, days_old: int = 0) -> Path:
         """A root of this suite that was made before."""
-        wanted = b"".join((SCRIPTS / name).read_bytes() for name in ("setup", "bare_root.sh"))
+        wanted = b"".join((SCRIPTS / name).read_bytes() for name in ("setup", "bare_root.sh", "../constraints.txt"))
         root = self.cache / f"{suite}-ready-{hashlib.sha256(wanted).hexdigest()[:16]}"
         root.mkdir(parents=True)
         made = root.stat().st_mtime - days_old * 86_400
