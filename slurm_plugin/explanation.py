@@ -21,12 +21,13 @@ class Why(StrEnum):
     PASSED_OVER = "passed_over"  # what it needs was offered to it, and Slurm did not start it
     BEHIND = "behind"  # what it needs is idle, and jobs before it want that too
     CHANGE = "change"  # a GPU is being cut for it, or will be
+    ROOM = "room"  # GPUs have room for it, and have to be cut anew first
     BUSY = "busy"  # jobs hold what would serve it
     NO_NODE = "no_node"  # no node where it may run takes jobs now
     NOWHERE = "nowhere"  # the pool has nothing that would serve it
 
 
-_FOR_ROOM = (Why.BUSY, Why.CHANGE, Why.NOWHERE)  # the end of other jobs would help
+_FOR_ROOM = (Why.BUSY, Why.CHANGE, Why.ROOM, Why.NOWHERE)  # the end of other jobs would help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,8 @@ def _verdict(one: Explanation, clock: Clock) -> str:
             return f"slices for it are idle, and wanted by {_first(one.ahead)} too"
         case Why.CHANGE:
             return "a GPU is to be cut for it"
+        case Why.ROOM:
+            return "there is room for it on GPUs that have to be cut anew first"
         case Why.BUSY:
             return f"what could serve it is held by {_jobs(one.holders)}"
         case Why.NO_NODE:

@@ -78,13 +78,15 @@ class Ground:
         return not set(theirs).isdisjoint(self.profiles)
 
     def ways(self, state: State) -> Iterator[Way]:
+        """Every way to one slice more; one for which nobody has to end is free at 0."""
         ends = {job.job_id: job.ends_at or _NEVER for job in state.jobs if job.on_nodes}
         for node, gpu in self.gpus():
+            idle = frozenset(self.idle[node.name])
             for bits, slices in _spots(gpu, self.profiles, recut=node.name in self.recut):
-                holders = [node.view.holder.get(uuid) for uuid in slices]
-                jobs = frozenset(grant.run.job_id for grant in holders if grant is not None)
-                if jobs:
-                    free_at = max(ends.get(job_id, _NEVER) for job_id in jobs)
+                if idle.isdisjoint(slices):
+                    holders = [node.view.holder.get(uuid) for uuid in slices]
+                    jobs = frozenset(grant.run.job_id for grant in holders if grant is not None)
+                    free_at = max((ends.get(job_id, _NEVER) for job_id in jobs), default=0)
                     yield Way(node=node.name, gpu=gpu, bits=bits, jobs=jobs, free_at=free_at)
 
 
@@ -140,7 +142,7 @@ def _most_beside(profiles: tuple[GpuProfile, ...], stay: tuple[tuple[str, int], 
 
 
 def room(state: State, ground: Ground, ways: Iterable[Way]) -> tuple[Blocker, ...]:
-    """The jobs that have to end, on as many nodes as the job needs; () when no end of jobs is enough."""
+    """The jobs that have to end, on as many nodes as the job needs; () when that is not enough, or not needed."""
     by_node: dict[str, list[Way]] = {}
     for way in ways:
         by_node.setdefault(way.node, []).append(way)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from slurm_plugin.controller.blockers import Ground, placeable, room, shapes_of
 from slurm_plugin.controller.demand import demands, wants
 from slurm_plugin.controller.state import WITHHELD, Action, Decision, GpuPlan, State
-from slurm_plugin.controller.wants import Demand
 from slurm_plugin.explanation import Change, Explanation, Instead, Serves, Why
 from slurm_plugin.mig.geometry import show
 from slurm_plugin.ports import QueuedJob
@@ -66,7 +65,7 @@ def explain(state: State, decision: Decision | None, job: QueuedJob, planned: Se
     )
     ends = [one.ends_at for one in known.blockers]
     known = replace(known, free_at=max(ends) if ends and all(ends) else 0)
-    return replace(known, why=_why(job, demand, known, ground, decision))
+    return replace(known, why=_why(job, known, ground, decision, free=any(not way.jobs for way in ways)))
 
 
 def _base(job: QueuedJob, gres_class: str, count: int, why: Why) -> Explanation:
@@ -91,21 +90,23 @@ def _limit(job: QueuedJob) -> str:
     return f"{words} ({job.reason})" if words else job.reason
 
 
-def _why(job: QueuedJob, demand: Demand, known: Explanation, ground: "Ground", decision: Decision | None) -> Why:
+def _why(job: QueuedJob, known: Explanation, ground: Ground, decision: Decision | None, *, free: bool) -> Why:
     if not job.eligible:
         return Why.SLURM
     if not ground.profiles:
         return Why.NOWHERE
-    if demand.behind:
+    if ground.demand.behind:
         return Why.PASSED_OVER
     if decision is not None and job.job_id not in decision.waiting:
         return Why.STARTING
     if not ground.open:
         return Why.NO_NODE if ground.closed else Why.NOWHERE
-    if sum(len(ground.idle[node.name]) >= demand.count for node in ground.open) >= demand.nodes:
+    if sum(len(ground.idle[node.name]) >= ground.demand.count for node in ground.open) >= ground.demand.nodes:
         return Why.BEHIND
     if known.change is not None:
         return Why.CHANGE
+    if free and not known.blockers:
+        return Why.ROOM
     return Why.BUSY if known.blockers or known.holders else Why.NOWHERE
 
 

@@ -68,7 +68,8 @@ def test_when_they_end_there_is_room_and_no_other_jobs_make_it_sooner(
     state = world(layouts, busy, limits, gres_class)
     blockers = told(state)
     if room_for(state, set()):
-        return  # it needs no end of a job
+        assert not blockers, "it needs no end of a job"
+        return
     assert blockers, "on empty GPUs there is room for every class"
     assert room_for(state, {one.job_id for one in blockers})
     last = max(one.ends_at or NEVER for one in blockers)

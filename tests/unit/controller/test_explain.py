@@ -216,3 +216,15 @@ def test_room_that_is_kept_for_it_is_the_next_change_and_the_planners_words_are_
     assert quiet.planner == "quiet hours, for another 42 min"
     fixed = explain(replace(world, config=replace(world.config, planning=Planning())), None, job)
     assert fixed.planner == ""
+
+
+def test_where_a_gpu_has_room_nobody_has_to_end() -> None:
+    world = seven_busy(pending(5, "3g.40gb"), limits=dict.fromkeys(range(7), 9))
+    some = replace(world, nodes={"n1": node("n1", gpu("a", SEVEN), grants=BUSY_SEVEN[4:])})
+    job = job_named(some, 5)
+    assert job is not None
+    one = explain(some, None, job)
+    assert (one.why, one.placeable, one.blockers) == (Why.ROOM, 1, ())
+    assert text(one).splitlines()[1] == "there is room for it on GPUs that have to be cut anew first"
+    two = explain(some, None, replace(job, gres=pending(5, "3g.40gb", 2).gres))
+    assert [blocker.job_id for blocker in two.blockers] == [14, 15, 16]
