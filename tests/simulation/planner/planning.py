@@ -1,0 +1,74 @@
+"""A pool that plans again and again while jobs come and go, with a guarantee that it never breaks."""
+
+from collections.abc import Sequence
+
+from benchmarks.simulation import PROFILES, SHAPES, Gpu
+from slurm_plugin.mig.geometry import Placed
+from slurm_plugin.planner.place import Candidate, Job, ranked
+from slurm_plugin.planner.plan import plan
+from slurm_plugin.planner.problem import GpuState, Guarantee, Limits, Line, Problem, counted
+
+
+class Replanning:
+    """Jobs take idle slices, placed by what they block; every tick what waits is planned for and cut."""
+
+    def __init__(self, gpus: Sequence[Gpu], reserve: dict[str, int]) -> None:
+        self._gpus, self._reserve = gpus, reserve
+        self.plans = self.steps = self.destroyed = 0
+        self.broken = False  # was a guarantee not kept, at any instant
+        self._cut({})
+
+    def place(self, profile: str, now: float, end: float) -> tuple[int, Placed] | None:
+        if self._idle(profile) <= self._reserve.get(profile, 0):
+            return None
+        candidates = [
+            Candidate(gpu=f"{nth:06}", idle=tuple(gpu.idle), busy=gpu.busy)
+            for nth, gpu in enumerate(self._gpus)
+            if any(name == profile for name, _ in gpu.idle)
+        ]
+        spots = ranked(SHAPES, candidates, Job(profiles=(profile,), end=end), now)
+        return (int(spots[0].gpu), spots[0].placed) if spots else None
+
+    def ended(self, gpu: int, placed: Placed) -> None:
+        self._check()
+
+    def tick(self, now: float, waiting: dict[str, int], arrived: dict[str, int]) -> None:
+        self._check()
+        if any(waiting.values()):
+            self._cut(waiting)
+            self._check()
+
+    def _idle(self, profile: str) -> int:
+        return sum(name == profile for gpu in self._gpus for name, _ in gpu.idle)
+
+    def _check(self) -> None:
+        self.broken = self.broken or any(self._idle(name) < count for name, count in self._reserve.items())
+
+    def _cut(self, waiting: dict[str, int]) -> None:
+        of: dict[GpuState, list[Gpu]] = {}
+        for gpu in self._gpus:
+            state = GpuState(model="a100", fixed=_sorted(gpu.busy), idle=_sorted(gpu.idle))
+            of.setdefault(state, []).append(gpu)
+        found = plan(
+            Problem(
+                models={"a100": SHAPES},
+                states=counted([state for state, gpus in of.items() for _ in gpus]),
+                lines=tuple(Line(name=p, profiles=(p,), count=waiting.get(p, 0)) for p in PROFILES),
+                guarantees=tuple(
+                    Guarantee(name=p, gres_class=p, profiles=(p,), at_least=count, idle=True)
+                    for p, count in self._reserve.items()
+                ),
+                limits=Limits(time_s=30.0),
+            )
+        )
+        self.plans += 1
+        for step in found.steps:
+            for _ in range(step.gpus):
+                gpu = of[step.state].pop()
+                gpu.idle = (gpu.idle - set(step.destroy)) | set(step.create)
+                self.steps += 1
+                self.destroyed += len(step.destroy)
+
+
+def _sorted(pieces: object) -> tuple[Placed, ...]:
+    return tuple(sorted(pieces, key=lambda placed: placed[1]))  # type: ignore[call-overload]
