@@ -67,16 +67,17 @@ class Session:
     async def outgoing(self) -> AsyncIterator[pb.Envelope]:
         """What is to be written to the stream, until the session ends."""
         ended = asyncio.ensure_future(self._ended.wait())
+        following = asyncio.ensure_future(self._out.get())
         try:
-            while not self._ended.is_set():
-                following = asyncio.ensure_future(self._out.get())
+            while True:
                 await asyncio.wait((following, ended), return_when=asyncio.FIRST_COMPLETED)
                 if not following.done():
-                    following.cancel()
                     return
                 yield following.result()
+                following = asyncio.ensure_future(self._out.get())
         finally:
             ended.cancel()
+            following.cancel()
 
     async def run(self, incoming: AsyncIterator[pb.Envelope], ready: Callable[[], Awaitable[None]]) -> None:
         """Until the stream ends. `ready` is called when the other side's version is known to be fine.

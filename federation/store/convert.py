@@ -1,7 +1,7 @@
 """Rows to records and back. Bytes inside a JSON text are its characters 0 to 255, one each."""
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from sqlite3 import Row
 from typing import Any
 from uuid import UUID
@@ -10,6 +10,8 @@ from federation.model.job import Attempt, Job
 from federation.model.spec import Input, JobSpec, Lease, OnSilence
 from federation.model.states import End, Origin, Outcome, Target
 from federation.model.token import Key
+
+_OUTCOME = tuple(one.name for one in fields(Outcome))
 
 
 def _text(data: bytes) -> str:
@@ -66,7 +68,11 @@ def spec_from_blob(blob: bytes) -> JobSpec:
 
 
 def _outcome_to_text(outcome: Outcome | None) -> str | None:
-    return None if outcome is None else json.dumps(asdict(outcome), separators=(",", ":"))
+    return (
+        None
+        if outcome is None
+        else json.dumps({name: getattr(outcome, name) for name in _OUTCOME}, separators=(",", ":"))
+    )
 
 
 def _outcome_from_text(text: str | None) -> Outcome | None:

@@ -24,7 +24,7 @@ from tests.simulation.federation.world import EPOCH, Odds, World
 
 HOSTILE = (b"plain", b"a|b", b"two words", b"\xe9\xff", b"'\"`$(x)\n\x00", b"")
 USERS = ("ann", "bo")
-PEERS = 6
+PEERS = 3
 SLOTS = 40
 MOST_IN_POOL = 100
 QUIET_S = 3600.0  # after the last fault, everything has to be over within this

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.federation.story import QUIET_S, Scale, Story
 
 SMALL = Scale(sites=10, jobs=250, trouble_s=900.0, crashes=25, cuts=15)
-LARGE = Scale(sites=50, jobs=10_000, trouble_s=1800.0, crashes=400, cuts=200)
+LARGE = Scale(sites=50, jobs=10_000, trouble_s=1200.0, crashes=400, cuts=200)
 SEED = int(os.environ.get("FED_SEED", "1"))  # the first of those that are told
 
 

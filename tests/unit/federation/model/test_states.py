@@ -1,6 +1,7 @@
 """One table tells all that may happen to a job; whatever else happens raises, and changes nothing."""
 
 from itertools import product
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -110,3 +111,10 @@ def test_the_diagram_has_each_arrow_of_the_tables() -> None:
     assert text.count("-->") == len({(a, b) for (a, _), b in ORIGIN.items()}) + len(
         {(a, b) for (a, _), b in TARGET.items()}
     )
+
+
+def test_the_document_shows_the_tables_as_they_are() -> None:
+    text = (Path(__file__).parents[4] / "docs/federation_jobs.md").read_text()
+    assert f"```mermaid\n{diagram()}```" in text
+    for state in (*Origin, *Target):
+        assert f"`{state.value}`" in text
