@@ -1,25 +1,33 @@
 """Layouts that follow the queue on a real Slurm: what waits is cut beside running jobs, and no node is ever drained."""
 
+import json
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slurm_plugin.lab import commands, simgpu
+from slurm_plugin.cli.view import SliceState
+from slurm_plugin.lab import commands
 from slurm_plugin.lab.people import ensure_people
 from slurm_plugin.lab.site import LabSpec
 from tests.e2e import chaos
 from tests.e2e.live import Live, name_of_this_run
-from tests.e2e.watch import Watch
+from tests.e2e.watch import Watch, pool_of
 
 pytestmark = pytest.mark.slurm
 
 SEVENTHS = ("{3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}", "{1g.10gb: 7}")
 FOLLOW = "planning: {follow: queue, batch_window_s: 0.2, hysteresis_s: 1}\n"
 START_S = 10.0  # a job for which the pool re-cuts has started by then
+SMALL = ("--gres=vgpu:1g.10gb", "--time=1")
 WORK_S = 4  # of a job in a stream
+PROMISES = "class 3g.40gb: never fewer than 1 idle, account physics: at least 2 of 1g.10gb"
+FREE = (SliceState.IDLE, SliceState.WITHHELD)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +61,25 @@ def shapes(live: Live) -> list[str]:
     return [one.profile for one in live.slices().values()]
 
 
+def explained(live: Live, job: str) -> dict[str, Any]:
+    ran = live.vgpu("explain", job, "--json")
+    assert ran.code == 0, ran.err
+    told: dict[str, Any] = json.loads(ran.out)
+    return told
+
+
+def ids(live: Live, array: str) -> set[int]:
+    """The elements' own ids."""
+    return {int(one) for one in live.slurm("squeue", "-h", "-r", "--states=all", "-j", array, "-o", "%A").split()}
+
+
+def idle(live: Live) -> Counter[str]:
+    """How many slices of each profile no job has."""
+    pool = pool_of(live)
+    assert pool is not None
+    return Counter(s.profile for node in pool.nodes for gpu in node.gpus for s in gpu.slices if s.state in FREE)
+
+
 def test_what_waits_is_cut_beside_running_jobs(pair: Live) -> None:
     busy = pair.submit("alice", "--gres=vgpu:1g.10gb", "--array=1-5")
     elements = [f"{busy}_{nth}" for nth in range(1, 6)]
@@ -74,3 +101,48 @@ def test_what_waits_is_cut_beside_running_jobs(pair: Live) -> None:
     assert watch.drained() == []
     assert watch.too_many == []
     assert {pair.node_state(node) for node in pair.lab.nodes} <= {"mixed", "idle"}
+
+
+def test_room_is_kept_for_a_job_under_a_stream_of_small_ones(pair: Live) -> None:
+    """Small jobs come for ever, and no four neighbours would ever be free by themselves."""
+    first = pair.submit("alice", *SMALL, "--array=1-14", script=f"sleep $(( {WORK_S} + SLURM_ARRAY_TASK_ID % 4 ))")
+    pair.until(lambda: pair.state(first).split() == ["RUNNING"] * 14, "every slice is busy")
+    watch = Watch(pair)
+    with chaos.beside(watch.run, over=[watch.over]):
+        began = time.monotonic()
+        job = pair.submit("bob", "--gres=vgpu:3g.40gb")
+        stream = pair.submit("alice", *SMALL, "--array=1-200", script=f"sleep {WORK_S}")
+        pair.until(lambda: explained(pair, job)["blockers"] != [], "it is told who is in the way")
+        told = explained(pair, job)
+        pair.wait_sees("bob", job)
+        took_s = time.monotonic() - began
+    print(f"started {took_s:.2f} s after it was submitted")
+    assert {one["job_id"] for one in told["blockers"]} <= ids(pair, first)
+    assert told["free_at"] is not None
+    assert took_s < WORK_S + 3 + START_S
+    states = pair.state(stream).split()
+    assert states.count("RUNNING") > 0
+    assert "PENDING" in states
+    assert watch.drained() == []
+    assert watch.too_many == []
+
+
+def test_what_is_promised_holds_all_the_while(pair: Live) -> None:
+    apply(pair, FOLLOW.replace("}\n", f", guarantees: {{{PROMISES}}}}}\n"))
+    pair.until(lambda: idle(pair)["3g.40gb"] == 1, "a half is cut and kept")
+    looks: list[Counter[str]] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.2):
+            looks.append(idle(pair))
+
+    with chaos.beside(look, over=[over]):
+        stream = pair.submit("alice", *SMALL, "--account=art", "--array=1-40", script="sleep 2")
+        pair.until(lambda: pair.state(stream).split().count("COMPLETED") > 12, "each slice has had one", limit_s=30)
+        assert "PENDING" in pair.state(stream)
+    assert min(look["3g.40gb"] for look in looks) == 1
+    assert min(look["1g.10gb"] for look in looks) == 2
+    half = pair.submit("bob", "--gres=vgpu:3g.40gb")
+    pair.wait_sees("bob", half)
+    pair.until(lambda: idle(pair)["3g.40gb"] == 1, "another half is cut in its stead")
