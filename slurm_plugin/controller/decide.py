@@ -98,6 +98,7 @@ def _follow_queue(
     state = replace(state, recuts=settle(state, _here(state, nodes)))
     nodes = _laid_out(state, nodes)
     offering = _offering(state, nodes, wanted)
+    state = replace(state, recuts=replace(state.recuts, kept=offering.kept))
     lacking = any(not demand.behind for demand in offering.waiting)
     settled, state = state.recuts, replace(state, recuts=follow(state, _here(state, nodes), wanted, lacking=lacking))
     if (state.recuts.targets, state.recuts.rooms) != (settled.targets, settled.rooms):

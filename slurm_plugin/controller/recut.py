@@ -102,7 +102,7 @@ def _room(state: State, node: Here, gpu: Gpu, room: Room) -> Room | None:
         if not mask(one.start, one.size) & room.bits:
             continue
         grant = node.state.view.holder.get(one.uuid)
-        if one.foreign or one.ci < 0 or (grant is None and one.uuid in node.reserved):
+        if one.foreign or one.ci < 0 or one.uuid in state.recuts.kept or (grant is None and one.uuid in node.reserved):
             return None
         if grant is not None:
             jobs.append(grant.run.job_id)

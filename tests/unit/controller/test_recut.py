@@ -137,6 +137,18 @@ def test_room_that_nobody_waits_for_any_more_is_offered_again() -> None:
     assert all(world.present[uuid] == "1g.10gb" for uuid in world.idle("n1"))
 
 
+def test_no_room_is_kept_over_what_a_guarantee_keeps_idle() -> None:
+    """The plan may never cut that: it would lie idle for nothing."""
+    world = cluster((*((("1g.10gb", start)) for start in range(4)), ("2g.20gb", 4), ("1g.10gb", 6)))
+    world.promises = (promise("2g.20gb", 1),)
+    fill(world, "n1", 0, 1, 2, 3, 6)
+    world.submit("3g.40gb")
+    passes(world, 3)
+    (room,) = world.recuts.rooms.values()
+    assert room.start == 0
+    assert [world.present[uuid] for uuid in world.idle("n1")] == ["2g.20gb"]
+
+
 def test_nothing_lies_idle_for_room_that_comes_in_hours() -> None:
     world = cluster(SEVEN)
     fill(world, "n1", *range(7))
