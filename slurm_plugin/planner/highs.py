@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-SERVE = 2_000  # what the last goal counts against the cost of changes: reaching more of it always wins
+SERVE = 20_000  # what the last goal counts against the cost of changes: reaching more of it always wins
 NODES_MAX = 2_000  # of one integer program's tree
 FEASIBLE = 2  # HiGHS's word for a solution that keeps every row
 EPSILON = 1e-6

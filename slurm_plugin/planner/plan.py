@@ -63,7 +63,7 @@ def plan(problem: Problem, solver: Solver = solve) -> Plan:
     answer = _answer(problem, asked, now, solver)
     moves = trimmed(problem, asked, answer)
     if not moves and problem.limits.restore and _complete(asked, now):
-        moves = restored(problem, asked)
+        moves, answer = restored(problem, asked, now)
         steps = tuple(_step(move, "nobody waits for what it holds: back to the default of its group") for move in moves)
     else:
         reasons = Reasons.of(asked, answer)
@@ -90,9 +90,11 @@ def _answer(problem: Problem, asked: Market, now: Answer, solver: Solver) -> Ans
 
 
 def fast(asked: Market, now: Answer) -> Answer | None:
-    """The answer when one slice is all that lacks and some GPU can give it without any other slice being missed."""
-    lacking = [nth for nth, want in enumerate(asked.wants) if now.of_want(nth) < want.count]
-    if len(lacking) != 1 or asked.wants[lacking[0]].count - now.of_want(lacking[0]) != 1:
+    """The answer when one class alone waits, one profile serves it, and one slice is all that lacks.
+
+    Nothing can be had by serving anybody from elsewhere then, so that the cheapest change is the best one.
+    """
+    if len(asked.uses) != 1 or len(asked.wants) != 1 or asked.wants[0].count - now.of_want(0) != 1:
         return None
     found = greedy(asked)
     return Answer(changed=found.changed, served=found.served, solver="fast") if _complete(asked, found) else None

@@ -58,7 +58,9 @@ class Guarantee:
         return self.at_least if self.idle else max(0, self.at_least - self.held)
 
     def is_for(self, line: Line) -> bool:
-        return not self.idle and line.name == self.gres_class and self.account in ("", line.account)
+        """May all that is promised serve this line? One that may use fewer places waits in its own tier."""
+        wide = line.places is None or (self.places is not None and self.places <= line.places)
+        return not self.idle and wide and line.name == self.gres_class and self.account in ("", line.account)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

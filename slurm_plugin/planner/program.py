@@ -9,8 +9,9 @@ from slurm_plugin.planner.highs import EPSILON, Highs, Matrix
 from slurm_plugin.planner.market import Answer, Market
 
 TIERS_MAX = 8  # goals solved one after the other; later tiers share the last, where age alone orders them
-DESTROY = 64  # an instance destroyed
-CHANGE = 1  # a GPU changed at all, and a memory slice more than was asked
+DESTROY = 1_024  # an instance destroyed
+CHANGE = 64  # a GPU changed at all: more than a whole GPU of better fitting slices is worth
+WASTE = 1  # a memory slice more than was asked
 WHOLE_GPUS_MAX = 64  # a pool of so many that can change is solved as integers altogether
 
 
@@ -56,7 +57,7 @@ def build(market: Market) -> tuple[Matrix, list[float]]:
             entries = [(nth, 1), *((base + p, -more) for p, more in enumerate(gain) if more), *most]
             matrix.add(entries, -CHANGE - DESTROY * destroyed, kind.count)
     for want, pool, profile, waste in market.uses:
-        matrix.add([(first[pool] + profile, 1), (wants + want, 1)], -CHANGE * waste, market.wants[want].count)
+        matrix.add([(first[pool] + profile, 1), (wants + want, 1)], -WASTE * waste, market.wants[want].count)
     return matrix, limits
 
 

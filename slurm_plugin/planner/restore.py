@@ -2,13 +2,16 @@
 
 from slurm_plugin.mig.layouts import counts_of, place
 from slurm_plugin.planner.greedy import stay
-from slurm_plugin.planner.market import Market, market
+from slurm_plugin.planner.market import Answer, Market, market
 from slurm_plugin.planner.problem import GpuState, Problem
 from slurm_plugin.planner.trim import Move, state_order
 
 
-def restored(problem: Problem, asked: Market) -> list[Move]:
-    """The moves, one state after the other: each only when what serves anybody is still there afterwards."""
+def restored(problem: Problem, asked: Market, now: Answer) -> tuple[list[Move], Answer]:
+    """The moves, and what serves whom after them: one state after the other, each only when all is served all the same.
+
+    `now` serves everything that is asked.
+    """
     states = dict(problem.states)
     left = problem.limits.changing if problem.limits.changing is not None else sum(states.values())
     moves = []
@@ -24,9 +27,9 @@ def restored(problem: Problem, asked: Market) -> list[Move]:
         question = Problem(models=problem.models, states=trial, limits=problem.limits)
         then = stay(market(question, asked.wants))
         if sum(then.served.values()) == sum(want.count for want in asked.wants):
-            states, left = trial, left - count
+            states, left, now = trial, left - count, then
             moves.append(Move(state=state, idle=target, gpus=count))
-    return moves
+    return moves, now
 
 
 def _target(problem: Problem, state: GpuState) -> tuple[tuple[str, int], ...] | None:

@@ -176,3 +176,12 @@ def test_no_time_at_all_still_gives_a_plan() -> None:
     found = plan(asked)
     assert found.solver in ("heuristic", "best found", "exact")
     assert served(found) == {"3g.20gb": 9, "4g.20gb": 3}
+
+
+def test_a_job_that_may_run_in_fewer_places_does_not_use_up_a_promise() -> None:
+    promise = Guarantee(name="p", gres_class="3g.20gb", profiles=("3g.20gb",), at_least=2, account="a")
+    east, west = gpu(place="east", fixed=SEVEN), gpu(place="west", idle=(("3g.20gb", 0), ("3g.20gb", 4)))
+    waiting = line("3g.20gb", 2, account="a", places=frozenset({"east"}))
+    assert served(plan(problem([east, west], waiting, guarantees=[promise]))) == {"p": 2}
+    anywhere = line("3g.20gb", 2, account="a")
+    assert served(plan(problem([east, west], anywhere, guarantees=[promise]))) == {"3g.20gb": 2}
