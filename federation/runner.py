@@ -139,7 +139,7 @@ class Runner:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._due())
                 group.create_task(self._every(ROOMS_S, self._tell_rooms))
-                group.create_task(self._every(FORGET_S, self._forget))
+                group.create_task(self._every(FORGET_S, self._forget, first_s=FORGET_S))
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -153,7 +153,8 @@ class Runner:
             self._wake.clear()
             await self._guarded(lambda: self.act(lambda store: self.engine.due(store, self._clock())))
 
-    async def _every(self, seconds: float, call: Callable[[], Awaitable[None]]) -> None:
+    async def _every(self, seconds: float, call: Callable[[], Awaitable[None]], *, first_s: float = 0.0) -> None:
+        await asyncio.sleep(first_s)
         while True:
             await self._guarded(call)
             await asyncio.sleep(seconds)

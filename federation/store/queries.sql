@@ -45,8 +45,8 @@ DELETE FROM jobs WHERE token IN (
         AND NOT EXISTS (SELECT 1 FROM commands WHERE commands.token = jobs.token)
     ORDER BY ended_at LIMIT :most
 )
--- name: nth_done_job
-SELECT ended_at FROM jobs WHERE state = 'done' ORDER BY ended_at DESC LIMIT 1 OFFSET :keep - 1
+-- name: count_done_jobs
+SELECT count(*) AS n FROM jobs WHERE state = 'done'
 
 -- name: save_command
 INSERT INTO commands VALUES (:token, :attempt, :kind, :number, :value, :site, :pool, :due_at, :tries)

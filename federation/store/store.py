@@ -1,5 +1,6 @@
 """What a transaction may do to a site's journal. Synchronous: used on the store's thread, or in a simulation."""
 
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -58,6 +59,7 @@ class Store:
         self._sql = queries()
         self._jobs: Counter[tuple[Origin, str, str]] | None = None
         self._attempts: Counter[tuple[str, str]] | None = None
+        self._done: int | None = None
         self.may_accept = may_accept
         with self.transaction():
             found = self._one("meta", name="journal")
@@ -84,7 +86,7 @@ class Store:
         try:
             yield
         except BaseException:
-            self._jobs = self._attempts = None
+            self._jobs = self._attempts = self._done = None
             if self._connection.in_transaction:
                 self._execute("ROLLBACK TO part")
                 self._execute("RELEASE part")
@@ -92,7 +94,7 @@ class Store:
         self._execute("RELEASE part")
 
     def roll_back(self) -> None:
-        self._jobs = self._attempts = None
+        self._jobs = self._attempts = self._done = None
         if self._connection.in_transaction:
             self._execute("ROLLBACK")
 
@@ -119,6 +121,8 @@ class Store:
             counts[was.state, was.site, was.pool] -= 1
         if job.state is not Origin.DONE:
             counts[job.state, job.site, job.pool] += 1
+        elif self._done is not None and (was is None or was.state is not Origin.DONE):
+            self._done += 1
         self._run("save_job", **convert.job_to_row(job))
 
     def spec(self, token: UUID) -> JobSpec | None:
@@ -162,10 +166,16 @@ class Store:
         return float(row["cost"]) if row else 0.0
 
     def forget_done(self, before: float, keep: int, most: int) -> int:
-        """Drop jobs that ended before this, and all but the `keep` newest; at most so many now. Tells how many."""
-        row = self._one("nth_done_job", keep=keep)
-        limit = before if row is None else max(before, row["ended_at"])
-        return self._run("drop_done_jobs", before=limit, most=most)
+        """Drop jobs that ended before this, and the oldest of more than `keep`; at most so many now. Tells how many."""
+        if self._done is None:
+            row = self._one("count_done_jobs")
+            self._done = row["n"] if row else 0
+        dropped = self._run("drop_done_jobs", before=before, most=most)
+        too_many = min(self._done - keep, most) - dropped
+        if too_many > 0:
+            dropped += self._run("drop_done_jobs", before=math.inf, most=too_many)
+        self._done -= dropped
+        return dropped
 
     # -- what it owes
 
