@@ -50,6 +50,15 @@ class Promise:
     reach: Reach = field(default_factory=Reach)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """How well a guarantee is kept at a moment."""
+
+    guarantee: str  # as pool.yaml has it
+    at_least: int
+    have: int  # slices that its account holds, where those count, and idle ones that no other guarantee needs
+
+
 def impossible(promises: Sequence[Promise], supply: Sequence[Supply]) -> Iterator[tuple[Guarantee, str]]:
     """Those that can't be kept, each with why. `supply` is the whole pool."""
     kept = []

@@ -16,6 +16,7 @@ from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.offers import Offering, assign, reserve
 from slurm_plugin.controller.prologs import IN_PROLOG, lost_prologs
+from slurm_plugin.controller.promised import margins
 from slurm_plugin.controller.question import Here, follows, guarantees
 from slurm_plugin.controller.recut import follow, settle
 from slurm_plugin.controller.state import (
@@ -57,12 +58,12 @@ def decide(state: State) -> Decision:
     assigned = spread(state.nodes, state.assigned) if part is None else state.assigned
     waiting_to_bind = unbound(state)
     lost = lost_prologs(state) if part is None else ()
-    before, state = state.recuts, replace(state, assigned=assigned)
+    before, state = replace(state.recuts, events=()), replace(state, assigned=assigned)
     nodes: Mapping[str, _Node] = {
         name: _node(state, state.nodes[name], waiting_to_bind.get(name, ())) for name in sorted(state.nodes)
     }
     wanted = sorted(demands(state), key=lambda demand: demand.rank)
-    if part is None and any(follows(state, node.state) for node in nodes.values()):
+    if part is None and (before.targets or any(follows(state, node.state) for node in nodes.values())):
         state, nodes, offering = _follow_queue(state, nodes, wanted)
     else:
         offering = _offering(state, nodes, wanted)
@@ -88,6 +89,7 @@ def decide(state: State) -> Decision:
         lost=lost if _sends_back(state) else (),
         loans=_loans(state, wanted, offering),
         recuts=before if state.config.mode is Mode.OBSERVE else replace(state.recuts, kept=offering.kept),
+        margins=margins(state, [n for n, node in nodes.items() if _takes_jobs(node.state)]) if part is None else (),
     )
 
 
@@ -120,9 +122,7 @@ def _here(state: State, nodes: Mapping[str, _Node]) -> dict[str, Here]:
 
 def _laid_out(state: State, nodes: Mapping[str, _Node]) -> dict[str, _Node]:
     return {
-        name: replace(node, layout=plan_node(node.state, state.assigned, node.reserved, state.recuts))
-        if follows(state, node.state)
-        else node
+        name: replace(node, layout=_layout(state, node.state, node.reserved)) if follows(state, node.state) else node
         for name, node in nodes.items()
     }
 
@@ -174,9 +174,19 @@ def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob]) -> _Node:
             problems.append(f"job {job.job_id} runs here and has no slice: scontrol requeue it")
     idle = [piece for piece in node.view.slices if piece.uuid not in node.view.holder] if unbound else []
     reserved = reserve(idle, unbound, state.present, state.serving) if unbound else {}
-    layout = plan_node(node, state.assigned, reserved, state.recuts if follows(state, node) else None)
+    layout = _layout(state, node, reserved)
     problems.extend(layout.problems)
     return _Node(state=node, unbound=unbound, starting=starting, reserved=reserved, layout=layout, problems=problems)
+
+
+def _layout(state: State, node: NodeState, reserved: Mapping[str, str]) -> NodeLayout:
+    """While re-cutting is paused only what a step under way may destroy is kept from jobs."""
+    layout = plan_node(node, state.assigned, reserved, state.recuts if follows(state, node) else None)
+    if not state.paused or not layout.away:
+        return layout
+    under_way = state.held_gpus - state.failed_gpus
+    going = {one.uuid for gpu in node.view.gpus if gpu.uuid in under_way for one in gpu.instances}
+    return replace(layout, away=layout.away & going)
 
 
 def _slurm_problems(state: State, node: NodeState) -> list[str]:
@@ -341,7 +351,7 @@ def _offers(node: _Node, classes: Mapping[str, str], asked: frozenset[str]) -> t
 
 def _steps(state: State, node: _Node, unpublished: bool) -> tuple[Step, ...]:
     """The changes that nothing stands in the way of any more."""
-    if node.state.agent is not Agent.CONNECTED or node.state.fault or node.state.slurm is None:
+    if state.paused or node.state.agent is not Agent.CONNECTED or node.state.fault or node.state.slurm is None:
         return ()
     plans = [p for p in node.layout.plans if p.action is Action.CHANGE and p.gpu not in state.held_gpus]
     ready = (p for p in plans if not p.destroy or _may_destroy(state, node, p, unpublished))

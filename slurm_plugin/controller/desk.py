@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from slurm_plugin.controller import wire
 from slurm_plugin.controller.books import Books
 from slurm_plugin.controller.loans import Loans
+from slurm_plugin.controller.pause import Pause
 from slurm_plugin.controller.recuts import Recuts
 from slurm_plugin.controller.roster import Roster
 from slurm_plugin.controller.shopfront import Shopfront
@@ -49,7 +50,7 @@ class Desk:
     wake: asyncio.Event = field(default_factory=asyncio.Event)  # there is something for a pass to look at
     overtaken: set[str] = field(default_factory=set)
     apart: asyncio.Lock = field(default_factory=asyncio.Lock)
-    paused: bool = False  # nothing is re-cut for the queue
+    pause: Pause | None = None  # nothing is re-cut
     told: dict[str, object] = field(default_factory=dict)  # node -> what its agent was sent last
 
     def look_at(self, names: Iterable[str]) -> None:
@@ -101,7 +102,7 @@ class Desk:
             recuts=self.decision.recuts if self.decision else Recuts(),
             promises=self.shop.promises,
             reaches=self.shop.reaches,
-            paused=self.paused,
+            paused=self.pause is not None,
             quiet_min=self._quiet_min(config),
             now=self.clock(),
             part=part,

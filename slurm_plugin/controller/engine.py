@@ -13,22 +13,27 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import replace
 
 from slurm_plugin.config import parse_pool
-from slurm_plugin.controller import answer, counts, misfit, report, wire
+from slurm_plugin.controller import answer, counts, report, wire
 from slurm_plugin.controller.books import Books, Gres
+from slurm_plugin.controller.chronicle import Chronicle
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.desk import Desk, Views
 from slurm_plugin.controller.drains import Drains
 from slurm_plugin.controller.fences import Fence, Fences
+from slurm_plugin.controller.history_file import HistoryFile
 from slurm_plugin.controller.keep import Keep
+from slurm_plugin.controller.pause import Pause, PauseFile
+from slurm_plugin.controller.preview import mistakes, preview
 from slurm_plugin.controller.rescue import Rescue
 from slurm_plugin.controller.roster import Member, Roster
 from slurm_plugin.controller.shopfront import Shopfront
 from slurm_plugin.controller.state import Action, Agent, Decision
 from slurm_plugin.errors import ConfigError, SlurmError
 from slurm_plugin.explanation_wire import to_wire
+from slurm_plugin.history import Entry, What
+from slurm_plugin.history_wire import to_wire as history_to_wire
 from slurm_plugin.link.server import Caller, Send
 from slurm_plugin.pool import Mode, PoolConfig
 from slurm_plugin.ports import Slurm
@@ -69,10 +74,14 @@ class Engine:
             clock=clock,
         )
         self._fences = Fences(self.desk)
+        self._pause_file = PauseFile(config.controller.state_dir)
+        self.desk.pause = self._pause_file.load()
+        self._chronicle = Chronicle(HistoryFile(config.controller.state_dir), clock, self.desk.problems)
         self._rescue = Rescue(self.desk, slurm)
         self._drains = Drains(self.desk, slurm)
         self._applied: PoolConfig | None = None  # what the next pass is to follow
         self._planning = asyncio.Lock()
+        self._pausing = asyncio.Lock()
         self._failures = 0
         self.started_at = clock()
         self.passes = 0
@@ -105,6 +114,7 @@ class Engine:
                 self._fences.ask(Fence(member=member, job_id=released.job_id, slices=tuple(released.slices)))
             elif kind == "result":
                 self.desk.steps.ended(message.result.id, message.result.error, self.desk.clock())
+                self._chronicle.ended(message.result.id, message.result.error)
             self.desk.look_at([member.name])
 
     async def _remember(self, member: Member) -> None:
@@ -126,8 +136,8 @@ class Engine:
         """What would be done for another pool.yaml, or is being done for this one. Raises ConfigError."""
         async with self._planning:  # any user may ask: one at a time, beside the loop
             if pool_yaml:
-                return await self._plan(await asyncio.to_thread(parse_pool, pool_yaml))
-            return await self._plan(self._applied or self.desk.config)
+                return await preview(self.desk, await asyncio.to_thread(parse_pool, pool_yaml))
+            return await preview(self.desk, self._applied or self.desk.config)
 
     async def apply(self, caller: Caller) -> pb.ApplyReply:
         """Take the file as it is now, with the next pass.
@@ -143,37 +153,30 @@ class Engine:
                 hint="systemctl restart vgpu-controller",
             )
         async with self._planning:
-            if wrong := await self._mistakes(config):
+            if wrong := await mistakes(self.desk, config):
                 more = f"; {len(wrong) - 1} more mistakes (vgpu plan lists them)" if len(wrong) > 1 else ""
                 raise ConfigError(f"pool.yaml: {wrong[0]}{more}", hint="nothing was changed: mend it, and apply again")
-            log.info("pool.applied", extra={"uid": caller.uid})
+            self._chronicle.note(Entry(at=self.desk.clock(), what=What.APPLIED, uid=caller.uid))
             self._applied = config
             self.desk.wake.set()
-            return pb.ApplyReply(plan=await self._plan(config))
+            return pb.ApplyReply(plan=await preview(self.desk, config))
 
-    async def _mistakes(self, config: PoolConfig) -> list[str]:
-        """What is wrong in a pool.yaml about the Slurm and the GPUs that are there. Raises SlurmError."""
-        desk = self.desk
-        partitions = await desk.books.partitions()
-        gpus = {host: gpus for host in config.hosts if host in desk.roster and (gpus := desk.roster[host].gpus)}
-        return await asyncio.to_thread(misfit.mistakes, config, partitions, gpus, dict(desk.books.nodes))
+    async def pause(self, caller: Caller, wanted: bool, reason: str) -> pb.PauseReply:
+        """Stop every re-cut, or let them go on; steps under way come to their end. Raises RequestError."""
+        async with self._pausing:
+            changed = wanted != (self.desk.pause is not None)
+            if changed:
+                pause = Pause(since=self.desk.clock(), uid=caller.uid, reason=reason) if wanted else None
+                await self._pause_file.set(pause)
+                self.desk.pause = pause
+                what = What.PAUSED if wanted else What.RESUMED
+                self._chronicle.note(Entry(at=self.desk.clock(), what=what, why=reason, uid=caller.uid))
+                self.desk.wake.set()
+            return pb.PauseReply(pause=wire.pause_message(self.desk.pause), changed=changed)
 
-    async def _plan(self, config: PoolConfig) -> pb.PlanReply:
-        desk = self.desk
-        groups = {host: group for group in config.groups for host in group.hosts}
-        views = desk.views()
-        known = {name: replace(view, group=groups[name]) for name, view in views.nodes.items() if name in groups}
-        unknown = sorted(name for name in groups if name not in known or desk.roster[name].gpus is None)
-        decision = await asyncio.to_thread(decide, desk.state(replace(views, nodes=known), config))
-        problems = {name: tuple(lines) for name, lines in decision.problems.items()}
-        try:
-            problems[""] = tuple(await self._mistakes(config))
-        except SlurmError as error:
-            problems[""] = (f"Slurm does not tell its partitions: {error}",)
-        if unknown:
-            shown = ", ".join(unknown[:10]) + (" ..." if len(unknown) > 10 else "")
-            problems[""] += (f"no agent has told of the GPUs of {shown}",)
-        return wire.plan_message(decision.plan, problems)
+    async def history(self, node: str, since: float, limit: int) -> pb.HistoryReply:
+        """Raises RequestError."""
+        return history_to_wire(await self._chronicle.read(node, since, limit))
 
     # -- the loop
 
@@ -183,6 +186,7 @@ class Engine:
             group.create_task(self._fences.run())
             group.create_task(self._rescue.run())
             group.create_task(self._drains.run())
+            group.create_task(self._chronicle.run())
             group.create_task(self._loop())
 
     async def _loop(self) -> None:
@@ -265,6 +269,7 @@ class Engine:
         if desk.decision is not None:
             decision = decision.without(desk.overtaken, desk.decision)
         desk.decision, desk.decided_for = decision, desk.config
+        self._chronicle.see(decision)
         spoke = desk.tell(decision.offers)
         self._rescue.see(decision.lost)
         if desk.config.mode is Mode.MANAGE:
@@ -298,10 +303,12 @@ class Engine:
         return await asyncio.to_thread(decide, self.desk.state(views, self.desk.config))
 
     def _send_steps(self, decision: Decision) -> None:
+        plans = {plan.gpu: plan for plan in decision.plan} if decision.steps else {}
         for name, steps in decision.steps.items():
-            for step in steps if name not in self.desk.overtaken else ():
+            for step in steps if name not in self.desk.overtaken and self.desk.pause is None else ():
                 number = self.desk.steps.started(name, step.gpu, self.desk.clock())
                 log.info("step.sent", extra={"node": name, "gpu": step.gpu, "step": number})
+                self._chronicle.sent(number, step, plans[step.gpu], for_queue=step.gpu in decision.recuts.targets)
                 self.desk.roster[name].say(pb.ToAgent(step=step_to_wire(number, step)))
 
     async def _set_shop(self) -> None:

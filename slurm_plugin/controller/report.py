@@ -7,6 +7,7 @@ from importlib.metadata import version
 from slurm_plugin.controller.demand import wants
 from slurm_plugin.controller.desk import Desk
 from slurm_plugin.controller.loans import Loans
+from slurm_plugin.controller.wire import pause_message
 from slurm_plugin.ports import QueuedJob
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.slurm.gres import format_gres
@@ -36,6 +37,8 @@ def status(desk: Desk, life: Life) -> pb.PoolStatus:
         passes=life.passes,
         last_pass_s=life.last_pass_s,
         mode=desk.config.mode,
+        pause=pause_message(desk.pause),
+        plan=desk.decision.recuts.why if desk.decision else "",
         catalogue_sha256=hashlib.sha256(text.encode()).hexdigest() if (text := desk.shop.text) else "",
     )
 

@@ -56,6 +56,10 @@ class Shopfront:
                 self.offered, self.text = made, catalogue.render(made.catalogue)
             self._made_for = key
 
+    def would_offer(self, config: PoolConfig, facts: Mapping[str, tuple[Geometry, SlurmNode]]) -> Offered | None:
+        """What another pool.yaml comes to. Changes nothing."""
+        return offered(config, facts, self._operators) or self.offered
+
     async def write(self, expected: Collection[str]) -> None:
         """Write what changed, here or on disk. `expected`: nodes that may soon tell of their GPUs. Raises OSError."""
         if self._keep.catalogue_stamp() != self._stamp:  # it was deleted, or is no longer what was written

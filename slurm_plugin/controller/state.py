@@ -7,7 +7,7 @@ from enum import StrEnum
 from slurm_plugin.choice import Slice, slices_of
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.recuts import Recuts
-from slurm_plugin.guarantees import Promise
+from slurm_plugin.guarantees import Margin, Promise
 from slurm_plugin.model import Gpu, Grant, Step
 from slurm_plugin.planning import Reach
 from slurm_plugin.pool import NodeGroup, PoolConfig
@@ -106,7 +106,7 @@ class State:
     recuts: Recuts = field(default_factory=Recuts)  # of GPUs whose layouts follow the queue
     promises: tuple[Promise, ...] = ()  # the guarantees
     reaches: Mapping[str, Reach] = field(default_factory=dict)  # class -> where it may be cut; others anywhere
-    paused: bool = False  # nothing is re-cut for the queue
+    paused: bool = False  # nothing is re-cut
     quiet_min: int = 0  # minutes of quiet hours left: nothing is re-cut but for guarantees
     now: float = 0.0  # Unix seconds
     part: Part | None = None  # None: `nodes` is the whole pool
@@ -162,6 +162,7 @@ class Decision:
     waiting: frozenset[int] = frozenset()  # jobs that did not find what they need
     loans: Loans = field(default_factory=Loans)
     recuts: Recuts = field(default_factory=Recuts)
+    margins: tuple[Margin, ...] = ()  # of the guarantees; empty too when that can't be told
     lost: tuple[LostProlog, ...] = ()  # what to send back
 
     def without(self, names: Collection[str], newer: "Decision") -> "Decision":

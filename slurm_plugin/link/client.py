@@ -84,6 +84,17 @@ class Link:
         reply: pool_pb2.ExplainReply = await self._unary(self._stub.Explain, request)
         return reply
 
+    async def pause(self, *, wanted: bool, reason: str = "") -> pool_pb2.PauseReply:
+        """Also raises RequestError; so does history."""
+        request = pool_pb2.PauseRequest(pause=wanted, reason=reason)
+        reply: pool_pb2.PauseReply = await self._unary(self._stub.Pause, request)
+        return reply
+
+    async def history(self, *, node: str = "", since: float = 0.0, limit: int = 0) -> pool_pb2.HistoryReply:
+        request = pool_pb2.HistoryRequest(node=node, since=since, limit=limit)
+        reply: pool_pb2.HistoryReply = await self._unary(self._stub.History, request)
+        return reply
+
     @asynccontextmanager
     async def session(self) -> AsyncIterator["Session"]:
         """The agent's stream, open and trusted both ways. Raises LinkError, Untrusted."""

@@ -61,6 +61,10 @@ class PoolHandler(Protocol):
 
     async def explain(self, caller: Caller, job_id: int) -> pool_pb2.ExplainReply: ...
 
+    async def pause(self, caller: Caller, wanted: bool, reason: str) -> pool_pb2.PauseReply: ...
+
+    async def history(self, node: str, since: float, limit: int) -> pool_pb2.HistoryReply: ...
+
 
 class Gate:
     """Who may call: a munge credential made for this very certificate, and for some calls by a trusted user only."""
@@ -113,6 +117,16 @@ class _Servicer(pool_pb2_grpc.PoolServicer):
     async def Explain(self, request: pool_pb2.ExplainRequest, context: Any) -> pool_pb2.ExplainReply:
         explain = self._handler.explain
         return await self._unary(context, lambda caller: explain(caller, request.job_id), trusted_only=False)
+
+    async def Pause(self, request: pool_pb2.PauseRequest, context: Any) -> pool_pb2.PauseReply:
+        pause = self._handler.pause
+        handle = lambda caller: pause(caller, request.pause, request.reason)  # noqa: E731
+        return await self._unary(context, handle, trusted_only=True)
+
+    async def History(self, request: pool_pb2.HistoryRequest, context: Any) -> pool_pb2.HistoryReply:
+        history = self._handler.history
+        handle = lambda _: history(request.node, request.since, request.limit)  # noqa: E731
+        return await self._unary(context, handle, trusted_only=False)
 
     async def _unary(
         self, context: Any, handle: Callable[[Caller], Awaitable[_Reply]], *, trusted_only: bool

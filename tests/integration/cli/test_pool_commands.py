@@ -43,6 +43,7 @@ class Controller:
     steps: int = 0
     asked: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    paused: bool = False
 
     async def session(self, caller: Caller, received: AsyncIterator[pb.FromAgent], send: Send) -> None:
         raise LinkError("no agent is expected here")
@@ -68,6 +69,16 @@ class Controller:
             raise RequestError("job 99 is another user's", hint="root and SlurmUser may ask about every job")
         blocker = pb.Blocker(job_id=7, node="n1", gpus=[0])
         return pb.ExplainReply(job_id=job_id, gres_class="3g.40gb", count=1, nodes=1, why="busy", blockers=[blocker])
+
+    async def pause(self, caller: Caller, wanted: bool, reason: str) -> pb.PauseReply:
+        changed, self.paused = wanted != self.paused, wanted
+        self.asked.append(reason)
+        return pb.PauseReply(pause=pb.Pause(since=1000.0, uid=0, reason=reason) if wanted else None, changed=changed)
+
+    async def history(self, node: str, since: float, limit: int) -> pb.HistoryReply:
+        self.asked.append(f"{node} {since:.0f} {limit}")
+        entry = pb.HistoryEntry(at=1000.0, what="changed", node="n1", gpu="GPU-1", created=["3g.40gb@0"], why="as told")
+        return pb.HistoryReply(entries=[entry], more=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

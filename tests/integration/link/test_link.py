@@ -59,6 +59,12 @@ class Echo:
     async def explain(self, caller: Caller, job_id: int) -> pb.ExplainReply:
         return pb.ExplainReply(job_id=job_id, uid=caller.uid, why="trusted" if caller.trusted else "anybody")
 
+    async def pause(self, caller: Caller, wanted: bool, reason: str) -> pb.PauseReply:
+        return pb.PauseReply(pause=pb.Pause(uid=caller.uid, reason=reason) if wanted else None)
+
+    async def history(self, node: str, since: float, limit: int) -> pb.HistoryReply:
+        return pb.HistoryReply(entries=[pb.HistoryEntry(node=node, at=since, index=limit)])
+
 
 @asynccontextmanager
 async def running(socket: Path, handler: Echo, trusted: frozenset[int] = ROOT) -> AsyncIterator[str]:

@@ -662,6 +662,8 @@ class PoolStatus(_message.Message):
     LAST_PASS_S_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     CATALOGUE_SHA256_FIELD_NUMBER: _builtins.int
+    PAUSE_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
     pool: _builtins.str
     controller_version: _builtins.str
     started_at: _builtins.float
@@ -671,12 +673,18 @@ class PoolStatus(_message.Message):
     """slurm_plugin.pool.Mode"""
     catalogue_sha256: _builtins.str
     """of the catalogue as it must be; empty while there is none"""
+    plan: _builtins.str
+    """what the last plan for the queue came to, in a sentence"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeStatus]: ...
     @_builtins.property
     def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingJob]: ...
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def pause(self) -> Global___Pause:
+        """absent: GPUs are re-cut"""
+
     def __init__(
         self,
         *,
@@ -690,14 +698,43 @@ class PoolStatus(_message.Message):
         last_pass_s: _builtins.float = ...,
         mode: _builtins.str = ...,
         catalogue_sha256: _builtins.str = ...,
+        pause: Global___Pause | None = ...,
+        plan: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalogue_sha256", b"catalogue_sha256", "controller_version", b"controller_version", "last_pass_s", b"last_pass_s", "mode", b"mode", "nodes", b"nodes", "passes", b"passes", "pending", b"pending", "pool", b"pool", "problems", b"problems", "started_at", b"started_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalogue_sha256", b"catalogue_sha256", "controller_version", b"controller_version", "last_pass_s", b"last_pass_s", "mode", b"mode", "nodes", b"nodes", "passes", b"passes", "pause", b"pause", "pending", b"pending", "plan", b"plan", "pool", b"pool", "problems", b"problems", "started_at", b"started_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PoolStatus: _TypeAlias = PoolStatus  # noqa: Y015
+
+@_typing.final
+class Pause(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    since: _builtins.float
+    """Unix seconds"""
+    uid: _builtins.int
+    """who asked for it"""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        since: _builtins.float = ...,
+        uid: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "since", b"since", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pause: _TypeAlias = Pause  # noqa: Y015
 
 @_typing.final
 class PendingJob(_message.Message):
@@ -812,19 +849,29 @@ class PlanReply(_message.Message):
 
     GPUS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    why: _builtins.str
+    """what the plan for the queue comes to, in a sentence"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuPlan]: ...
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """whom it does not serve, and why"""
+
     def __init__(
         self,
         *,
         gpus: _abc.Iterable[Global___GpuPlan] | None = ...,
         problems: _abc.Iterable[_builtins.str] | None = ...,
+        why: _builtins.str = ...,
+        waiting: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "problems", b"problems"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "problems", b"problems", "waiting", b"waiting", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1095,3 +1142,168 @@ class ExplainReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainReply: _TypeAlias = ExplainReply  # noqa: Y015
+
+@_typing.final
+class PauseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAUSE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    pause: _builtins.bool
+    """false: go on"""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        pause: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseRequest: _TypeAlias = PauseRequest  # noqa: Y015
+
+@_typing.final
+class PauseReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAUSE_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """false: it was so before"""
+    @_builtins.property
+    def pause(self) -> Global___Pause:
+        """as it is now; absent: GPUs are re-cut"""
+
+    def __init__(
+        self,
+        *,
+        pause: Global___Pause | None = ...,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "pause", b"pause"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseReply: _TypeAlias = PauseReply  # noqa: Y015
+
+@_typing.final
+class HistoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """empty: of all"""
+    since: _builtins.float
+    """Unix seconds; 0: from the first that is kept"""
+    limit: _builtins.int
+    """so many, the newest"""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        since: _builtins.float = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "node", b"node", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryRequest: _TypeAlias = HistoryRequest  # noqa: Y015
+
+@_typing.final
+class HistoryEntry(_message.Message):
+    """slurm_plugin.history.Entry"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    GPU_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    DESTROYED_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    TOOK_S_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    GUARANTEE_FIELD_NUMBER: _builtins.int
+    HAVE_FIELD_NUMBER: _builtins.int
+    AT_LEAST_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    at: _builtins.float
+    what: _builtins.str
+    node: _builtins.str
+    gpu: _builtins.str
+    index: _builtins.int
+    why: _builtins.str
+    took_s: _builtins.float
+    error: _builtins.str
+    guarantee: _builtins.str
+    have: _builtins.int
+    at_least: _builtins.int
+    uid: _builtins.int
+    @_builtins.property
+    def destroyed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def created(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        at: _builtins.float = ...,
+        what: _builtins.str = ...,
+        node: _builtins.str = ...,
+        gpu: _builtins.str = ...,
+        index: _builtins.int = ...,
+        destroyed: _abc.Iterable[_builtins.str] | None = ...,
+        created: _abc.Iterable[_builtins.str] | None = ...,
+        why: _builtins.str = ...,
+        took_s: _builtins.float = ...,
+        error: _builtins.str = ...,
+        guarantee: _builtins.str = ...,
+        have: _builtins.int = ...,
+        at_least: _builtins.int = ...,
+        uid: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "at_least", b"at_least", "created", b"created", "destroyed", b"destroyed", "error", b"error", "gpu", b"gpu", "guarantee", b"guarantee", "have", b"have", "index", b"index", "node", b"node", "took_s", b"took_s", "uid", b"uid", "what", b"what", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryEntry: _TypeAlias = HistoryEntry  # noqa: Y015
+
+@_typing.final
+class HistoryReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """there are older ones"""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryEntry]:
+        """oldest first"""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___HistoryEntry] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "more", b"more"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryReply: _TypeAlias = HistoryReply  # noqa: Y015

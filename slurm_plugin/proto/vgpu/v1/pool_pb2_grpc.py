@@ -59,6 +59,16 @@ class PoolStub:
                 request_serializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainReply.FromString,
                 _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/vgpu.v1.Pool/Pause',
+                request_serializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.PauseRequest.SerializeToString,
+                response_deserializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.PauseReply.FromString,
+                _registered_method=True)
+        self.History = channel.unary_unary(
+                '/vgpu.v1.Pool/History',
+                request_serializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.HistoryRequest.SerializeToString,
+                response_deserializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.HistoryReply.FromString,
+                _registered_method=True)
 
 
 class PoolServicer:
@@ -99,6 +109,20 @@ class PoolServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Pause(self, request, context):
+        """root or SlurmUser: stop every re-cut, or let them go on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def History(self, request, context):
+        """What was changed, when and why. Anyone may ask, as for the status.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PoolServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +150,16 @@ def add_PoolServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainRequest.FromString,
                     response_serializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainReply.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.PauseRequest.FromString,
+                    response_serializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.PauseReply.SerializeToString,
+            ),
+            'History': grpc.unary_unary_rpc_method_handler(
+                    servicer.History,
+                    request_deserializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.HistoryRequest.FromString,
+                    response_serializer=slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.HistoryReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +297,60 @@ class Pool:
             '/vgpu.v1.Pool/Explain',
             slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainRequest.SerializeToString,
             slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.ExplainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/vgpu.v1.Pool/Pause',
+            slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.PauseRequest.SerializeToString,
+            slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.PauseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def History(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/vgpu.v1.Pool/History',
+            slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.HistoryRequest.SerializeToString,
+            slurm__plugin_dot_proto_dot_vgpu_dot_v1_dot_pool__pb2.HistoryReply.FromString,
             options,
             channel_credentials,
             insecure,
