@@ -8,8 +8,9 @@ in a stretch of a GPU that would hold it is not offered again, until the stretch
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slurm_plugin.controller import rooms
 from slurm_plugin.controller.question import Here, Question, ask, follows
-from slurm_plugin.controller.recuts import Event, Recuts, Room, Target, Waiting
+from slurm_plugin.controller.recuts import Event, Recuts, Target, Waiting
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand
 from slurm_plugin.mig.geometry import mask
@@ -17,8 +18,6 @@ from slurm_plugin.model import Gpu
 from slurm_plugin.planner.plan import Plan, plan
 from slurm_plugin.planner.problem import Limits, Line
 
-ROOMS_MAX = 4  # stretches kept at once
-AHEAD_S = 3600  # nothing lies idle for a job that can't have its room for longer than that
 TARGET_S = 300.0  # a target that was not reached for so long is given up
 RESTORE_S = 5.0  # between two looks for what could go back to its default
 SOLVE_S = 0.3  # longest that the solver takes; then the best it has found goes
@@ -42,12 +41,13 @@ def settle(state: State, here: Mapping[str, Here]) -> Recuts:
             events.append(_event("dropped", uuid, target, state.now, why))
         else:
             targets[uuid] = target
-    rooms = {
+    ends = rooms.ends(state) if state.recuts.rooms else {}
+    still = {
         uuid: kept
         for uuid, room in state.recuts.rooms.items()
-        if uuid in gpus and uuid not in targets and (kept := _kept(state, *gpus[uuid], room))
+        if uuid in gpus and uuid not in targets and (kept := rooms.as_now(state, ends, *gpus[uuid], room))
     }
-    return replace(state.recuts, targets=targets, rooms=rooms, changed_at=changed_at, events=tuple(events))
+    return replace(state.recuts, targets=targets, rooms=still, changed_at=changed_at, events=tuple(events))
 
 
 def _event(what: str, gpu: str, target: Target, now: float, why: str) -> Event:
@@ -83,34 +83,6 @@ def _hopeless(state: State, node: Here, gpu: Gpu, target: Target) -> str:
     return ""
 
 
-def _kept(state: State, node: Here, gpu: Gpu, room: Room) -> Room | None:
-    """The room as it is now; None when it is nobody's any more."""
-    if not any(job.job_id == room.job_id and not job.on_nodes for job in state.jobs):
-        return None
-    return _room(state, node, gpu, replace(room, behind=(), until=0))
-
-
-def _room(state: State, node: Here, gpu: Gpu, room: Room) -> Room | None:
-    """With the jobs that stand in the way; None when something else does."""
-    if node.offer is None or gpu.fault or not follows(state, node.state):
-        return None
-    ends = {(job.job_id, job.started_at): job.ends_at for job in state.jobs if job.started_at}
-    jobs: list[int] = []
-    until = 0
-    known = True
-    for one in gpu.instances:
-        if not mask(one.start, one.size) & room.bits:
-            continue
-        grant = node.state.view.holder.get(one.uuid)
-        if one.foreign or one.ci < 0 or one.uuid in state.recuts.kept or (grant is None and one.uuid in node.reserved):
-            return None
-        if grant is not None:
-            jobs.append(grant.run.job_id)
-            end = ends.get((grant.run.job_id, grant.run.started_at), 0)
-            known, until = known and end > 0, max(until, end)
-    return replace(room, behind=tuple(sorted(set(jobs))), until=until if known else 0)
-
-
 def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], lacking: bool) -> Recuts:
     """What is decided now, on top of what was. `lacking`: a job waits that no idle slice serves."""
     before = state.recuts
@@ -128,13 +100,14 @@ def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], la
         return replace(now, lacking_since=since, waiting=before.waiting, why=before.why)
     question, made = answer
     targets, left = _targets(state, question, made)
-    rooms = {uuid: room for uuid, room in now.rooms.items() if uuid not in targets}
-    rooms |= _rooms(state, here, question, made, {*now.targets, *targets}, rooms)
+    kept = {uuid: room for uuid, room in now.rooms.items() if uuid not in targets}
+    changing = {*now.targets, *targets}
+    search = rooms.Search(state=state, here=here, question=question, changing=changing, kept=kept)
     new = tuple(_event("planned", uuid, target, state.now, target.why) for uuid, target in targets.items())
     return replace(
         now,
         targets={**now.targets, **targets},
-        rooms=rooms,
+        rooms={**kept, **search.rooms(made.unserved)},
         lacking_since=since,
         looked_at=state.now,
         waiting=_waiting(question, made),
@@ -195,66 +168,6 @@ def _targets(state: State, question: Question, made: Plan) -> tuple[dict[str, Ta
 
 def _last(state: State, gpu: Gpu) -> float:
     return state.recuts.changed_at.get(gpu.uuid, 0.0)
-
-
-def _rooms(
-    state: State,
-    here: Mapping[str, Here],
-    question: Question,
-    made: Plan,
-    changing: set[str],
-    rooms: Mapping[str, Room],
-) -> dict[str, Room]:
-    """Room for the first jobs that wait in vain, where what is in the way ends first."""
-    found: dict[str, Room] = {}
-    have = {room.job_id for room in rooms.values()}
-    for unserved in made.unserved:
-        line = unserved.want.line
-        waiting = [d for d in question.jobs.get(line, ()) if d.single and d.gathers] if line else []
-        for demand in waiting[: unserved.count]:
-            if len(rooms) + len(found) >= ROOMS_MAX:
-                return found
-            if demand.job_id in have or unserved.want.places is None:
-                continue
-            room = _best_room(state, here, question, demand, unserved.want.places, {*changing, *rooms, *found})
-            if room is None:
-                break  # the others of the line find none either
-            found[room[0]] = room[1]
-            have.add(demand.job_id)
-    return found
-
-
-def _best_room(
-    state: State,
-    here: Mapping[str, Here],
-    question: Question,
-    demand: Demand,
-    places: frozenset[str],
-    but: set[str],
-) -> tuple[str, Room] | None:
-    best: tuple[tuple[object, ...], str, Room] | None = None
-    profiles = state.serving.profiles[demand.gres_class]
-    for one, there in question.gpus.items():
-        if one.place not in places:
-            continue
-        shapes = question.problem.models[one.model]
-        spots = [
-            (nth, name, start) for nth, name in enumerate(profiles) if name in shapes for start in shapes[name].starts
-        ]
-        spots = [spot for spot in spots if not mask(spot[2], shapes[spot[1]].size) & one.blocked]
-        for name, gpu in there if spots else ():
-            if gpu.uuid in but:
-                continue
-            for nth, profile, start in spots:
-                size = shapes[profile].size
-                asked = Room(node=name, profile=profile, start=start, size=size, job_id=demand.job_id, since=state.now)
-                room = _room(state, here[name], gpu, asked)
-                if room is None or not room.behind or room.until > state.now + AHEAD_S:
-                    continue
-                rank = (not room.until, room.until, len(room.behind), nth, name, gpu.index, start)
-                if best is None or rank < best[0]:
-                    best = (rank, gpu.uuid, room)
-    return best[1:] if best else None
 
 
 def _waiting(question: Question, made: Plan) -> tuple[Waiting, ...]:

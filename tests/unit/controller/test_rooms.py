@@ -1,0 +1,63 @@
+"""Which GPU is kept for a job that waits in vain, for how many jobs, and at what cost."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from slurm_plugin.controller.rooms import ROOMS_MAX
+from slurm_plugin.ports import QueuedJob
+from tests.unit.controller.pools import SEVEN
+from tests.unit.controller.test_recut import cluster, fill
+from tests.unit.controller.world import World
+
+
+def full(nodes: int) -> World:
+    world = cluster(*[SEVEN] * nodes)
+    for name in world.gpus:
+        fill(world, name, *range(7))
+    return world
+
+
+def test_each_job_has_a_gpu_of_its_own_and_no_more_are_kept_than_may_be() -> None:
+    world = full(ROOMS_MAX + 2)
+    for name in ("3g.40gb", "7g.80gb") * ROOMS_MAX:
+        world.submit(name)
+    jobs = list(world.waiting)
+    rooms = world.decide(world.views()).recuts.rooms
+    assert sorted(room.job_id for room in rooms.values()) == jobs[:ROOMS_MAX]
+    assert {room.profile for room in rooms.values()} == {"3g.40gb", "7g.80gb"}
+
+
+def test_who_finds_no_gpu_leaves_room_for_the_next() -> None:
+    """A whole GPU is nowhere to be had beside what others made; half of one is."""
+    world = cluster(SEVEN)
+    fill(world, "n1", *range(1, 7))
+    (one,) = world.gpus["n1"]
+    others = tuple(replace(i, foreign=True) if i.start == 0 else i for i in one.instances)
+    world.gpus["n1"] = [replace(one, instances=others)]
+    world.submit("7g.80gb", priority=9)
+    world.submit("3g.40gb")
+    (room,) = world.decide(world.views()).recuts.rooms.values()
+    assert (room.profile, room.start) == ("3g.40gb", 4)
+
+
+class Counted(tuple[QueuedJob, ...]):
+    """A queue that counts how often it is gone through."""
+
+    __slots__ = ()
+    times = 0
+
+    def __iter__(self) -> Iterator[QueuedJob]:
+        type(self).times += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("nodes", [2, 12])
+def test_the_queue_is_gone_through_as_often_for_many_gpus_as_for_few(nodes: int) -> None:
+    """Each has as many jobs as slices: once for each GPU would take minutes in a large pool."""
+    world = full(nodes)
+    world.submit("3g.40gb")
+    Counted.times = 0
+    assert world.decide(world.views(), Counted(world.queue())).recuts.rooms
+    assert Counted.times < 12
