@@ -15,7 +15,6 @@ from slurm_plugin.planner.highs import Highs, Matrix
 
 SEGMENTS_MAX = 60  # steps in which the worth of a profile's slices is drawn
 SPARE = 2.0  # slices beyond this multiple of the load are worth nothing
-WORTH = 1_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ def mix(shapes: Shapes, loads: Mapping[str, float], gpus: int, time_s: float = 5
         )
     for nth, name in enumerate(names):
         for slices, used in _segments(loads[name], gpus * sum(1 for _ in shapes[name].starts)):
-            matrix.add([(nth, 1)], WORTH * shapes[name].compute_slices * used / slices, slices)
+            matrix.add([(nth, 1)], shapes[name].compute_slices * used / slices, slices)
     solver = Highs(matrix, [0.0] * len(names) + [float(gpus)], time_s)
     solver.restrict([0.0] * len(full), [float(gpus)] * len(full), len(full))
     found = solver.run([matrix.cost])
