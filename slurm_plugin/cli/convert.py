@@ -11,6 +11,8 @@ from slurm_plugin.cli.view import (
     GpuView,
     GrantView,
     NodeView,
+    PauseState,
+    PauseView,
     PendingView,
     PlanView,
     PoolView,
@@ -49,6 +51,8 @@ def pool_view(status: pool_pb2.PoolStatus) -> PoolView:
         problems=tuple(status.problems),
         mode=status.mode,
         catalogue_sha256=status.catalogue_sha256,
+        pause=pause_view(status.pause) if status.HasField("pause") else None,
+        plan=status.plan,
     )
 
 
@@ -68,7 +72,17 @@ def plan_view(reply: pool_pb2.PlanReply) -> PlanView:
             for gpu in reply.gpus
         ),
         problems=tuple(reply.problems),
+        why=reply.why,
+        waiting=tuple(reply.waiting),
     )
+
+
+def pause_state(reply: pool_pb2.PauseReply) -> PauseState:
+    return PauseState(pause=pause_view(reply.pause) if reply.HasField("pause") else None, changed=reply.changed)
+
+
+def pause_view(pause: pool_pb2.Pause) -> PauseView:
+    return PauseView(since=pause.since, uid=pause.uid, reason=pause.reason)
 
 
 def _shapes(shapes: Iterable[pool_pb2.SliceShape]) -> tuple[ShapeView, ...]:

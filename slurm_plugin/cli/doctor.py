@@ -5,13 +5,14 @@ A count may be wrong for the moment between a job's end and the next publication
 
 import re
 import shlex
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from slurm_plugin.catalogue import Catalogue
 from slurm_plugin.cli.screen import safe
-from slurm_plugin.cli.view import GpuView, NodeView, PoolView, SliceState
+from slurm_plugin.cli.view import GpuView, NodeView, PauseView, PoolView, SliceState
 from slurm_plugin.findings import Finding, found
 from slurm_plugin.pool import GresNames, Mode
 from slurm_plugin.ports import GresItem, QueuedJob
@@ -69,6 +70,7 @@ def pool_findings(pool: PoolView, names: GresNames, now: float, takes: Takes = _
     A controller that only observes publishes nothing, and then counts are not judged.
     """
     findings = [found("controller", problem=text) for text in pool.problems]
+    findings += [_paused(pool.pause)] if pool.pause else []
     for node in pool.nodes:
         findings += _node_problems(node)
         findings += _slurm_state(node)
@@ -82,6 +84,11 @@ def pool_findings(pool: PoolView, names: GresNames, now: float, takes: Takes = _
             if takes(node.name, gpu.index):
                 findings += _gpu(node, gpu)
     return tuple(findings)
+
+
+def _paused(pause: PauseView) -> Finding:
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(pause.since))
+    return found("paused", since=since, uid=pause.uid, reason=f": {pause.reason}" if pause.reason else "")
 
 
 def catalogue_findings(catalogue: Catalogue, pool: PoolView) -> tuple[Finding, ...]:

@@ -11,7 +11,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from slurm_plugin.cli import lab, pool, setup
+from slurm_plugin.cli import lab, operate, pool, setup, top
 from slurm_plugin.cli.options import where
 from slurm_plugin.cli.output import say, say_error
 from slurm_plugin.errors import ConfigError, VgpuError
@@ -26,6 +26,10 @@ app.command("status")(pool.status)
 app.command("explain")(pool.explain)
 app.command("plan")(pool.plan)
 app.command("apply")(pool.apply)
+app.command("pause")(operate.pause)
+app.command("resume")(operate.resume)
+app.command("history")(operate.history)
+app.command("top")(top.top)
 app.command("doctor")(pool.doctor)
 app.add_typer(pool.show, name="show")
 app.command("render")(setup.render)

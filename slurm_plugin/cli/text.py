@@ -11,6 +11,7 @@ from slurm_plugin.cli.view import (
     GrantView,
     JobView,
     NodeView,
+    PauseView,
     PlanView,
     PoolView,
     ShapeView,
@@ -18,6 +19,7 @@ from slurm_plugin.cli.view import (
     SliceView,
 )
 from slurm_plugin.explanation import Clock, Explanation
+from slurm_plugin.history import Entry, History, What
 
 Names = Callable[[int], str]  # uid -> what to call the user
 
@@ -29,9 +31,10 @@ UNUSED_MAX = 20  # lines of the status
 def status_lines(pool: PoolView, names: Names, now: float, clock: Clock = str) -> list[str]:
     """The whole pool: a line a GPU, the queue, and what is wrong."""
     lines = [
-        f"pool {safe(pool.pool)}: {len(pool.nodes)} nodes, {_slice_total(pool)}; controller"
+        f"pool {safe(pool.pool)}: {len(pool.nodes)} nodes, {slice_total(pool)}; controller"
         f" {safe(pool.controller_version)} up {age(now - pool.started_at)}, last pass {pool.last_pass_s * 1000:.0f} ms"
         + (", only observes" if pool.mode == "observe" else ""),
+        *([pause_line(pool.pause, names, clock)] if pool.pause else ()),
         "",
         *table(("NODE", "SLURM", "GPU", "LAYOUT", "SLICES"), (row for node in pool.nodes for row in _gpu_rows(node))),
         "",
@@ -40,6 +43,12 @@ def status_lines(pool: PoolView, names: Names, now: float, clock: Clock = str) -
     if pool.pending:
         lines += ["", *_pending_table(pool, names, clock)]
     return lines + _unused_lines(pool, names, now) + _problem_lines(pool)
+
+
+def pause_line(pause: PauseView, names: Names, clock: Clock) -> str:
+    """Since when nothing is re-cut, by whom and why."""
+    why = f": {safe(pause.reason, LINE_MAX)}" if pause.reason else ""
+    return f"re-cutting is paused since {clock(pause.since)} by {safe(names(pause.uid))}{why}"
 
 
 def _unused_lines(pool: PoolView, names: Names, now: float) -> list[str]:
@@ -61,7 +70,7 @@ def _unused_lines(pool: PoolView, names: Names, now: float) -> list[str]:
     return ["", *lines, *more] if lines else []
 
 
-def _slice_total(pool: PoolView) -> str:
+def slice_total(pool: PoolView) -> str:
     states = Counter(piece.state for node in pool.nodes for gpu in node.gpus for piece in gpu.slices)
     return f"{states.total()} slices ({', '.join(f'{n} {state}' for state, n in sorted(states.items())) or 'none'})"
 
@@ -236,8 +245,34 @@ def plan_lines(plan: PlanView) -> list[str]:
         *table(("NODE", "GPU", "ACTION", "LAYOUT", "WHY"), rows),
         "",
         f"{len(plan.gpus)} GPUs: {total}",
+        *([f"for the queue: {safe(plan.why, LINE_MAX)}"] if plan.why else ()),
+        *(f"waits on: {safe(text, LINE_MAX)}" for text in plan.waiting),
         *(f"problem: {safe(text)}" for text in plan.problems),
     ]
+
+
+def history_lines(told: History, names: Names, clock: Clock) -> list[str]:
+    """What became of the pool, the newest last."""
+    rows = (
+        (
+            clock(entry.at),
+            entry.what,
+            entry.node + (f":{entry.index}" if entry.index >= 0 else ""),
+            " ".join([*(f"-{shape}" for shape in entry.destroyed), *(f"+{shape}" for shape in entry.created)]),
+            f"{entry.took_s:.1f}s" if entry.took_s else "",
+            _history_why(entry, names),
+        )
+        for entry in told.entries
+    )
+    return table(("WHEN", "WHAT", "GPU", "CHANGE", "TOOK", "WHY"), rows)
+
+
+def _history_why(entry: Entry, names: Names) -> str:
+    if entry.what == What.GUARANTEE:
+        return f"{entry.guarantee}: has {entry.have} of {entry.at_least}, {entry.why}"
+    if entry.what in (What.PAUSED, What.RESUMED, What.APPLIED):
+        return f"by {names(entry.uid)}" + (f": {entry.why}" if entry.why else "")
+    return f"{entry.error}; {entry.why}" if entry.error else entry.why
 
 
 def _changes(gpu: GpuPlanView) -> str:

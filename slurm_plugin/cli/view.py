@@ -100,6 +100,21 @@ class PendingView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseView:
+    """While there is one nothing is re-cut."""
+
+    since: float  # Unix seconds
+    uid: int  # who asked for it
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseState:
+    pause: PauseView | None
+    changed: bool  # false: it was so before, or nothing was to be changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolView:
     pool: str
     controller_version: str
@@ -111,6 +126,8 @@ class PoolView:
     problems: tuple[str, ...]
     mode: str  # manage | observe
     catalogue_sha256: str  # of the catalogue as the controller has it; empty while it has none
+    pause: PauseView | None
+    plan: str  # what the last plan for the queue came to; empty when there was none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +152,8 @@ class GpuPlanView:
 class PlanView:
     gpus: tuple[GpuPlanView, ...]
     problems: tuple[str, ...]
+    why: str  # what the plan for the queue comes to
+    waiting: tuple[str, ...]  # whom it does not serve, and why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,10 @@ def settle(state: State, here: Mapping[str, Here]) -> Recuts:
     still = {
         uuid: kept
         for uuid, room in state.recuts.rooms.items()
-        if uuid in gpus and uuid not in targets and (kept := rooms.as_now(state, ends, *gpus[uuid], room))
+        if uuid in gpus
+        and uuid not in targets
+        and not state.paused
+        and (kept := rooms.as_now(state, ends, *gpus[uuid], room))
     }
     return replace(state.recuts, targets=targets, rooms=still, changed_at=changed_at, events=tuple(events))
 
@@ -70,6 +73,8 @@ def _hopeless(state: State, node: Here, gpu: Gpu, target: Target) -> str:
         return "its layout does not follow the queue any more"
     if gpu.uuid in state.failed_gpus:
         return "the step failed"
+    if state.paused and gpu.uuid not in state.held_gpus:
+        return "re-cutting was paused"
     if state.now - target.since > TARGET_S:
         return f"it was not done within {TARGET_S:g} s"
     taken = {*node.state.view.holder, *node.reserved}

@@ -38,6 +38,11 @@ REACH = {
     "controller": Fault(
         "{problem}", "the controller itself reports this", "journalctl -u vgpu-controller --since -10min", passing=True
     ),
+    "paused": Fault(
+        "re-cutting is paused since {since} by uid {uid}{reason}",
+        "no GPU is re-cut, for the queue or for pool.yaml: jobs wait until there are slices for them by chance",
+        "vgpu resume",
+    ),
     "node": Fault(
         "{node}: {problem}", "the controller reports this of the node", "vgpu show node {host}", passing=True
     ),

@@ -32,10 +32,12 @@ OURS = {
     "slurm_plugin.cli",
     "slurm_plugin.cli.lab",
     "slurm_plugin.cli.main",
+    "slurm_plugin.cli.operate",
     "slurm_plugin.cli.options",
     "slurm_plugin.cli.output",
     "slurm_plugin.cli.pool",
     "slurm_plugin.cli.setup",
+    "slurm_plugin.cli.top",
     "slurm_plugin.errors",
 }
 
@@ -70,7 +72,7 @@ def test_help_loads_nothing_heavy() -> None:
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     out = capsys.readouterr().out
-    for name in ("lab", "render", "plan", "apply", "status", "show", "doctor"):
+    for name in ("lab", "render", "plan", "apply", "pause", "history", "top", "status", "show", "doctor"):
         assert f"\n  {name} " in out
 
 

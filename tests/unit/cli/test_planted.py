@@ -185,6 +185,7 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "agent-away": lambda w: setattr(w.node, "agent_connected", False),
     "version-mismatch": lambda w: setattr(w.node.inventory, "agent_version", "0.0.9"),
     "clock-skew": set_node(clock_ahead_s=-31.0),
+    "paused": lambda w: w.pool.pause.CopyFrom(pb.Pause(since=1000, uid=0, reason="driver update")),
     "controller": lambda w: w.pool.problems.append("can't write /var/lib/vgpu: No space left on device"),
     "node": set_node(problems=["GPU 0: the step failed 3 times"]),
     # counts

@@ -9,7 +9,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from slurm_plugin import errors, explanation
+from slurm_plugin import errors, explanation, history
 from slurm_plugin.cli import doctor, lab, setup, view
 from slurm_plugin.cli.main import INTERRUPTED, NOBODY_READS, app
 from slurm_plugin.cli.output import JSON_VERSION
@@ -22,6 +22,8 @@ COMMANDS = [command for block in BLOCKS if block.kind == "console" for command i
 INLINE = [text for document in DOCUMENTS for text in re.findall(r"`(vgpu [^`\n]+)`", document.read_text())]
 DOCUMENTED = {
     "status": view.PoolView,
+    "pause": view.PauseView,
+    "pause state": view.PauseState,
     "node": view.NodeView,
     "gpu": view.GpuView,
     "slice": view.SliceView,
@@ -39,6 +41,8 @@ DOCUMENTED = {
     "plan": view.PlanView,
     "gpu plan": view.GpuPlanView,
     "shape": view.ShapeView,
+    "history": history.History,
+    "entry": history.Entry,
     "doctor": doctor.Report,
     "finding": Finding,
     "render": setup.Rendered,
