@@ -36,11 +36,7 @@ def mistakes(pool: PoolConfig, book: Catalogue) -> Iterator[tuple[Where, ConfigE
     yield from wrong
     promised = pool.planning.guarantees
     if promised and all(pool.follow(group) is Follow.LAYOUT for group in pool.groups):
-        hint = "write `follow: queue` in planning, or leave the guarantees out"
-        yield (
-            _place(promised[0]),
-            ConfigError("no node follows the queue, so nothing would keep a guarantee", hint=hint),
-        )
+        yield _place(promised[0]), ConfigError("no node follows the queue, so nothing keeps a guarantee", hint=_HINT)
         return
     if not wrong and all(group.product and group.in_pool for group in pool.groups):
         for guarantee, why in impossible(promises(pool, book), [_supply(pool, group) for group in pool.groups]):

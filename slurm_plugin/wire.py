@@ -81,9 +81,7 @@ def gpus_from_wire(inventory: pb.Inventory) -> tuple[Gpu, ...]:
             name=gpu.name,
             mig=MigMode(gpu.mig),
             memory_mib=gpu.memory_mib,
-            profiles=profiles_from_wire(
-                tuple(profile.SerializeToString(deterministic=True) for profile in gpu.profiles)
-            ),
+            profiles=profiles_from_wire(serialized(gpu)),
             instances=tuple(_instance(instance) for instance in gpu.instances),
             fault=gpu.fault,
         )

@@ -28,7 +28,7 @@ from slurm_plugin.ports import QueuedJob, Slurm, SlurmNode
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0  # a node must be found so for so long: Slurm takes a moment to put the job back
-AGAIN_S = 10.0  # until a node that is still drained is tried again
+AGAIN_S = 10.0  # until a node that is still drained is tried again, and between two questions when slurmctld started
 TIMES = 3  # a job that is refused so often is for a person to look at
 _REASON = re.compile(r"Duplicate jobid(?: \[[\w.-]+@\d+\])?")
 _HELD = "launch failed requeued held"
@@ -56,6 +56,7 @@ class Drains:
         self._slurm = slurm
         self._due: dict[str, float] = {}  # by node: when to act
         self._times: Counter[int] = Counter()  # by job: how often one was released
+        self._asked_at = -AGAIN_S  # since when slurmctld runs
         self._some = asyncio.Event()
 
     def see(self) -> None:
@@ -64,7 +65,8 @@ class Drains:
         names = [name for name, node in desk.books.nodes.items() if drained_twice(node)]
         now = desk.clock()
         self._due = {name: self._due.get(name, now + PATIENCE_S) for name in names}
-        self._times &= Counter({job.job_id: TIMES for job in desk.books.jobs})
+        if self._times:
+            self._times &= Counter({job.job_id: TIMES for job in desk.books.jobs})
         if desk.config.duplicate_jobid is DuplicateJobid.RESUME and (names or any(map(refused, desk.books.jobs))):
             self._some.set()
 
@@ -85,9 +87,10 @@ class Drains:
 
     async def _resume(self, name: str) -> None:
         self._due[name] = self._desk.clock() + AGAIN_S
-        state = self._desk.views([name]).nodes[name]
         (node,) = await self._slurm.nodes([name])
-        if not drained_twice(node) or not is_clear(state, self._desk.books.jobs):
+        if name not in self._desk.roster or not drained_twice(node):
+            return
+        if not is_clear(self._desk.views([name]).nodes[name], self._desk.books.jobs):
             return
         log.warning("drain.resume", extra={"node": name, "reason": node.reason})
         await self._slurm.resume(name)
@@ -96,8 +99,11 @@ class Drains:
             await self._release(job)
 
     async def _release_forgotten(self) -> None:
-        jobs = self._refused()
-        started_at = await self._slurm.started_at() if jobs else 0
+        jobs, now = self._refused(), self._desk.clock()
+        if not jobs or now < self._asked_at + AGAIN_S:
+            return
+        self._asked_at = now
+        started_at = await self._slurm.started_at()
         for job in jobs:
             if job.submitted_at < started_at:
                 await self._release(job)

@@ -54,6 +54,7 @@ class DictSlurm:
     takes_back: bool = True  # every job is a batch job that may be requeued
     sent_back: list[tuple[int, str]] = field(default_factory=list)
     booted_at: int = 0
+    asked_boot: int = 0  # times
     resumed: list[str] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
 
@@ -141,6 +142,7 @@ class DictSlurm:
         raise SlurmUnavailable("the controller never asks")
 
     async def started_at(self) -> int:
+        self.asked_boot += 1
         return self.booted_at
 
     async def resume(self, node: str) -> None:

@@ -1,5 +1,6 @@
 """What Slurm does when it has used a job's id twice is undone; no other drain is, and no other job released."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -138,6 +139,39 @@ async def test_a_job_whose_drain_slurmctld_may_have_forgotten_is_released(
         refuse(site)
         await some_passes(site)
         assert (site.slurm.resumed, site.slurm.released) == ([], [7] if since else [])
+
+
+async def test_slurmctld_is_asked_now_and_then_when_it_was_started_while_a_job_stays_refused(
+    socket: Path, tmp_path: Path
+) -> None:
+    clock = Clock()
+    async with one_node(socket, tmp_path, clock) as (site, _):
+        refuse(site)
+        await some_passes(site)
+        await some_passes(site)
+        assert site.slurm.asked_boot == 1
+        clock.now += drains.AGAIN_S
+        await until(lambda: site.slurm.asked_boot == 2)
+
+
+async def test_a_node_that_leaves_the_pool_while_its_drain_is_looked_at_is_left_alone(
+    socket: Path, tmp_path: Path
+) -> None:
+    clock = Clock()
+    slurm = DictSlurm({name: pools.slurm_node(name) for name in ("n1", "n2")})
+    async with controller(socket, tmp_path, slurm=slurm, clock=clock) as site:
+        desk = site.engine.desk
+        drain(site)
+        await until(lambda: "n1" in desk.books.nodes and drains.drained_twice(desk.books.nodes["n1"]))
+        late = drains.Drains(desk, site.slurm)
+        late.see()
+        clock.now += drains.PATIENCE_S
+        desk.roster.follow(pools.config("n2"))
+        running = asyncio.create_task(late.run())
+        await some_passes(site)
+        assert not running.done()
+        running.cancel()
+        assert site.slurm.resumed == []
 
 
 async def test_by_policy_it_is_only_reported(socket: Path, tmp_path: Path) -> None:
