@@ -169,6 +169,7 @@ def _shapes(layout: Iterable[tuple[str, int]] | Layout) -> tuple[str, ...]:
 
 
 def _facts(entry: Entry) -> dict[str, object]:
-    names = ("node", "gpu", "destroyed", "created", "why", "took_s", "error", "guarantee", "have", "at_least")
+    names = ("node", "gpu", "why", "took_s", "error", "guarantee", "have", "at_least")
     facts = {name: getattr(entry, name) for name in names if getattr(entry, name)}
+    facts |= {"gone": entry.destroyed, "made": entry.created} if entry.gpu else {}  # `created` is logging's own
     return facts if entry.index < 0 else facts | {"index": entry.index}
