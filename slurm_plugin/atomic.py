@@ -21,7 +21,8 @@ def write(
     `beside` is called when the new file is whole and not yet in its place.
     Crash: the old file or the new one, perhaps beside a stray.
     """
-    handle, fresh = tempfile.mkstemp(prefix=STRAY, dir=(folder := os.path.dirname(path)))  # noqa: PTH120
+    folder = os.path.dirname(path) or "."  # noqa: PTH120
+    handle, fresh = tempfile.mkstemp(prefix=STRAY, dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

@@ -65,13 +65,7 @@ class PyslurmQueue:
             raise PyslurmUnusable(f"pyslurm was started {MAX_STARTS} times and gave no answer")
         running = await version()
         self._starts += 1
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "slurm_plugin.slurm.pyslurm_child"),
-            env={**self._site.environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+        self._process = await self._child()
         try:
             async with asyncio.timeout(self._site.timeout_s):
                 said = await _line(self._process)
@@ -85,6 +79,19 @@ class PyslurmQueue:
             await self._end()
             raise PyslurmUnusable(f"pyslurm can't be used: {why}")
         return self._process
+
+    async def _child(self) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "slurm_plugin.slurm.pyslurm_child"),
+                env={**self._site.environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+        except OSError as error:
+            hint = "this host may be short of memory, processes or open files"
+            raise SlurmUnavailable(f"pyslurm's process could not be started: {error.strerror}", hint=hint) from error
 
     async def _ask(self, process: asyncio.subprocess.Process, partitions: Sequence[str]) -> str:
         assert process.stdin is not None

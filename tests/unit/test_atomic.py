@@ -17,6 +17,12 @@ def test_file_is_replaced_whole_with_its_mode(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_name_without_a_folder_is_in_the_working_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    atomic.write(Path("file"), b"new", mode=0o600)
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
 def test_readers_see_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "file"
     seen: list[list[bytes]] = []

@@ -161,6 +161,18 @@ async def test_a_process_that_hangs_is_waited_for_no_longer_than_a_command(libra
     await queue.close()
 
 
+async def test_a_process_that_can_not_be_started_is_an_answer_that_did_not_come(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = PyslurmQueue(Site(), "vgpu")
+    with monkeypatch.context() as short:
+        short.setattr(sys, "executable", str(library.folder / "nothing"))
+        with pytest.raises(SlurmUnavailable, match="could not be started: No such file"):
+            await lines(queue)
+    assert len(await lines(queue)) == 1
+    await queue.close()
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
