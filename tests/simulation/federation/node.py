@@ -1,5 +1,6 @@
 """One site: the real engine over the real journal, and a shell that does its effects and dies at any commit."""
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -54,7 +55,10 @@ class Node:
 
     def _new_store(self) -> Store:
         journal = UUID(int=self.world.chance.getrandbits(128))
-        return Store(in_memory(), journal=journal, may_accept=lambda: not self.disk_full)
+        connection = in_memory()
+        store = Store(connection, journal=journal, may_accept=lambda: not self.disk_full)
+        weakref.finalize(store, connection.close)
+        return store
 
     def now(self) -> Now:
         return Now(wall=EPOCH + self.world.now + self.set_by, mono=self.world.now)

@@ -1,5 +1,6 @@
 """Two sites, edge and hpc, whose messages and effects the test carries itself."""
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -42,7 +43,9 @@ class Site:
         self.restart()
 
     def new_journal(self, name: UUID) -> None:
-        self.store = Store(in_memory(), journal=name, may_accept=lambda: self.may_accept)
+        connection = in_memory()
+        self.store = Store(connection, journal=name, may_accept=lambda: self.may_accept)
+        weakref.finalize(self.store, connection.close)
 
     def restart(self) -> None:
         house = House(pools={"gpu": 3, "cpu": 3}, guests=dict.fromkeys((self.name, *self.peers), GUEST))
