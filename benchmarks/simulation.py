@@ -85,7 +85,7 @@ class Run:
 class Simulation:
     def __init__(self, run: Run, gpus: list[Gpu], policy: Policy) -> None:
         self._run, self._gpus, self._policy = run, gpus, policy
-        self._ends: list[tuple[float, int, int, Placed]] = []
+        self._ends: list[tuple[float, int, int, Placed, int]] = []
         self._waiting: dict[str, deque[Job]] = {name: deque() for name in PROFILES}
         self._now = self._used = self._area = self._stranded = 0.0
         self._number = 0
@@ -136,12 +136,12 @@ class Simulation:
         self._now = max(self._now, at)
 
     def _end(self) -> None:
-        _, _, nth, placed = heappop(self._ends)
+        _, _, nth, placed, asked = heappop(self._ends)
         gpu = self._gpus[nth]
         del gpu.busy[placed]
         gpu.taken &= ~BITS[placed]
         gpu.idle.add(placed)
-        self._used -= COMPUTE[placed[0]]
+        self._used -= asked
         self._policy.ended(nth, placed)
 
     def _start(self) -> None:
@@ -176,9 +176,10 @@ class Simulation:
             end += CUT_S
         gpu.busy[placed] = end
         gpu.taken |= BITS[placed]
-        self._used += COMPUTE[placed[0]]
+        asked = COMPUTE[job.profile]  # of a larger slice the rest is wasted
+        self._used += asked
         self._number += 1
-        heappush(self._ends, (end, self._number, nth, placed))
+        heappush(self._ends, (end, self._number, nth, placed, asked))
         if self._counts():
             self._outcome.served[job.profile] += 1
             self._outcome.waits.append(self._now - job.at)
