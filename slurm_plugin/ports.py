@@ -114,8 +114,11 @@ class Slurm(Protocol):
     async def resume(self, node: str) -> None:
         """End a drain."""
 
-    async def release(self, run: RunKey) -> None:
-        """Let a held job wait like any other. Does nothing when its id is another job's by now, or it runs."""
+    async def release(self, run: RunKey, reason: str = "") -> None:
+        """Let a held job wait like any other. Does nothing when its id is another job's by now, or it runs.
+
+        With a reason: nor when Slurm gives another one by now, such as that somebody holds it.
+        """
 
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
         """Set the whole Gres string of these nodes, live."""

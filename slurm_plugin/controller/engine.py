@@ -23,6 +23,7 @@ from slurm_plugin.controller.desk import Desk, Views
 from slurm_plugin.controller.drains import Drains
 from slurm_plugin.controller.fences import Fence, Fences
 from slurm_plugin.controller.history_file import HistoryFile
+from slurm_plugin.controller.holds import Holds
 from slurm_plugin.controller.keep import Keep
 from slurm_plugin.controller.pause import Pause, PauseFile
 from slurm_plugin.controller.preview import mistakes, preview
@@ -79,6 +80,7 @@ class Engine:
         self._chronicle = Chronicle(HistoryFile(config.controller.state_dir), clock, self.desk.problems)
         self._rescue = Rescue(self.desk, slurm)
         self._drains = Drains(self.desk, slurm)
+        self._holds = Holds(self.desk, slurm, self._chronicle.note)
         self._applied: PoolConfig | None = None  # what the next pass is to follow
         self._planning = asyncio.Lock()
         self._pausing = asyncio.Lock()
@@ -186,6 +188,7 @@ class Engine:
             group.create_task(self._fences.run())
             group.create_task(self._rescue.run())
             group.create_task(self._drains.run())
+            group.create_task(self._holds.run())
             group.create_task(self._chronicle.run())
             group.create_task(self._loop())
 
@@ -274,6 +277,7 @@ class Engine:
         self._rescue.see(decision.lost)
         if desk.config.mode is Mode.MANAGE:
             self._drains.see()
+            self._holds.see()
             await self._carry_out(decision, views, read, spoke=spoke)
 
     def _takes_away(self, decision: Decision) -> bool:

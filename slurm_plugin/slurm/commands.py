@@ -105,8 +105,9 @@ class SlurmCommands:
         await self._runner.run(["scancel", "--quiet", name])
         logger.info("slurm.job_cancelled", extra={"job": run.job_id, "started_at": run.started_at, "why": why})
 
-    async def release(self, run: RunKey) -> None:
-        if name := await self._target(run):
+    async def release(self, run: RunKey, reason: str = "") -> None:
+        rows = await self._job_rows((*queue.TARGET_FIELDS, "Reason"), f"--jobs={run.job_id}")
+        if name := queue.target((row[:-1] for row in rows if reason in ("", row[-1])), run):
             await self._runner.run(["scontrol", "release", name])
             logger.info("slurm.job_released", extra={"job": run.job_id})
 

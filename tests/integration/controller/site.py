@@ -149,7 +149,9 @@ class DictSlurm:
         self.resumed.append(node)
         self.node_list[node] = replace(self.node_list[node], state="IDLE", reason="")
 
-    async def release(self, run: RunKey) -> None:
+    async def release(self, run: RunKey, reason: str = "") -> None:
+        if reason not in ("", self.jobs[run.job_id].reason):
+            return
         self.released.append(run.job_id)
         self.jobs[run.job_id] = replace(self.jobs[run.job_id], reason="None", priority=1, eligible=True)
 

@@ -145,5 +145,5 @@ class FakeSlurm:
     async def resume(self, node: str) -> None:
         return None
 
-    async def release(self, run: RunKey) -> None:
+    async def release(self, run: RunKey, reason: str = "") -> None:
         return None
