@@ -3,10 +3,15 @@
 The agent takes them so; the controller foresees it, to withhold and count nothing that a prolog is about to take.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from slurm_plugin.model import Gpu, Instance
+from slurm_plugin.mig.geometry import Placed, mask
+from slurm_plugin.model import Gpu, GpuProfile, Instance
+from slurm_plugin.planner.place import Candidate, blocking
+
+_MEMO = 20_000  # slices among others that jobs have; GPUs in the same state share them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,19 +19,36 @@ class Slice:
     uuid: str
     gpu: str
     profile: str
-    order: tuple[int, int, int] = (0, 0, 0)  # among equals the lowest is taken: room on its GPU, index, start
+    # Among equals the lowest is taken: what a job blocks there, room on its GPU, index, start.
+    order: tuple[float, int, int, int] = (0.0, 0, 0, 0)
 
 
 def is_slice(instance: Instance) -> bool:
     return instance.ci >= 0 and not instance.foreign and instance.uuid != ""
 
 
-def slices_of(gpu: Gpu) -> Iterator[Slice]:
-    """What of this GPU may be given to jobs, if the GPU itself may."""
+def slices_of(gpu: Gpu, held: Collection[str]) -> Iterator[Slice]:
+    """What of this GPU may be given to jobs, if the GPU itself may. `held`: slices in a grant."""
     room = free_slices(gpu)
+    known = {profile.name for profile in gpu.profiles}
+    stays = [one for one in gpu.instances if one.foreign or one.uuid in held]
+    busy = tuple((one.profile, one.start) for one in stays if one.profile in known)
+    strange = 0
+    for one in stays:
+        strange |= 0 if one.profile in known else mask(one.start, one.size)
     for one in gpu.instances:
         if is_slice(one):
-            yield Slice(uuid=one.uuid, gpu=gpu.uuid, profile=one.profile, order=(room, gpu.index, one.start))
+            blocks = _blocks(gpu.profiles, busy, strange, (one.profile, one.start)) if one.profile in known else 0.0
+            order = (blocks, room, gpu.index, one.start)
+            yield Slice(uuid=one.uuid, gpu=gpu.uuid, profile=one.profile, order=order)
+
+
+@lru_cache(_MEMO)
+def _blocks(profiles: tuple[GpuProfile, ...], busy: tuple[Placed, ...], strange: int, placed: Placed) -> float:
+    """What a job would take away there that is not taken: the largest placements stay possible elsewhere."""
+    shapes = {profile.name: profile for profile in profiles}
+    others = Candidate(gpu="", busy=dict.fromkeys(one for one in busy if one != placed), blocked=strange)
+    return blocking(shapes, others, placed, None, 0.0)
 
 
 def free_slices(gpu: Gpu) -> int:
@@ -42,7 +64,7 @@ def in_order(
 
     `offered`: slice -> class it is offered as, empty for none; what nobody was told of is absent. First what is offered
     as this class, then what was not told of, then whatever serves it: a job that Slurm has started has a right to its
-    slice. Within each, the smallest profile that serves, then the fullest GPU.
+    slice. Within each, the smallest profile that serves, then where it blocks least, then the fullest GPU.
     """
     able = (piece for piece in idle if piece.profile in profiles)
     return sorted(able, key=lambda piece: (*standing(piece, gres_class, profiles, offered), piece.order))

@@ -33,10 +33,13 @@ class Book:
 
     def busy(self, *, but: int = -1) -> set[str]:
         """Slices in a grant, promised to a run other than job `but`, or not known to be left by everybody."""
-        held = {uuid for grant in self.grants.values() for uuid in grant.slices}
-        return held.union(
+        return self.held().union(
             self.unseen, self.haunted, *(slices for job_id, slices in self._promised.items() if job_id != but)
         )
+
+    def held(self) -> set[str]:
+        """Slices in a grant."""
+        return {uuid for grant in self.grants.values() for uuid in grant.slices}
 
     def pick(self, job_id: int, want: Want) -> tuple[str, ...]:
         return pick(self._floor(job_id), want)
@@ -160,5 +163,10 @@ class Book:
     def _floor(self, job_id: int) -> Floor:
         closing = {(step.gpu, profile, start) for step in self._steps.values() for profile, start in step.destroy}
         return Floor(
-            gpus=self.gpus, terms=self.terms, busy=self.busy(but=job_id), closing=closing, cutting=self._steps.keys()
+            gpus=self.gpus,
+            terms=self.terms,
+            busy=self.busy(but=job_id),
+            held=self.held(),
+            closing=closing,
+            cutting=self._steps.keys(),
         )

@@ -15,6 +15,7 @@ class Floor:
     gpus: Sequence[Gpu]
     terms: Terms
     busy: Collection[str]  # slices somebody has, or that are promised
+    held: Collection[str] = ()  # ... of these, those in a grant
     closing: Collection[tuple[str, str, int]] = ()  # (gpu, profile, start) being destroyed
     cutting: Collection[str] = ()  # GPUs that a step is changing
 
@@ -29,7 +30,7 @@ def idle(floor: Floor) -> Iterator[Slice]:
     for gpu in floor.gpus:
         if gpu.fault or not in_pool(gpu, floor.terms):
             continue
-        for piece in slices_of(gpu):
+        for piece in slices_of(gpu, floor.held):
             start = piece.order[-1]
             if piece.uuid not in floor.busy and (gpu.uuid, piece.profile, start) not in floor.closing:
                 yield piece

@@ -56,10 +56,11 @@ class NodeView:
         cls, gpus: tuple[Gpu, ...], grants: tuple[Grant, ...], group: NodeGroup, waiting: Iterable[int] = ()
     ) -> "NodeView":
         usable = (gpu for gpu in gpus if group.takes(gpu.index) and not gpu.fault)
+        holder = {uuid: grant for grant in grants for uuid in grant.slices}
         return cls(
             gpus=gpus,
-            slices=tuple(piece for gpu in usable for piece in slices_of(gpu)),
-            holder={uuid: grant for grant in grants for uuid in grant.slices},
+            slices=tuple(piece for gpu in usable for piece in slices_of(gpu, holder)),
+            holder=holder,
             bound={(grant.run.job_id, grant.run.started_at): grant.made_at for grant in grants},
             waiting=frozenset(waiting),
         )

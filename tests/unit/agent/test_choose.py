@@ -10,6 +10,7 @@ from slurm_plugin.model import Gpu, GpuProfile, MigMode, Step
 from slurm_plugin.ports import GresItem
 from tests.unit.agent.world import H100, gpu, instance, terms, uuid
 
+SEVENTHS = tuple(("1g.10gb", at) for at in range(7))
 ONE_M20 = Want(gres_class="m20", count=1)
 
 
@@ -149,3 +150,20 @@ def test_idle_leaves_out_what_is_busy_and_what_is_being_destroyed() -> None:
     here = gpu("A", ("1g.10gb", 0), ("1g.10gb", 1), ("1g.10gb", 2))
     now = replace(floor(here, busy=(uuid("A", "1g.10gb", 0),)), closing=(("A", "1g.10gb", 1),))
     assert [one.uuid for one in idle(now)] == [uuid("A", "1g.10gb", 2)]
+
+
+def test_a_job_goes_where_neighbours_that_run_block_the_most_already() -> None:
+    """Four small jobs on two GPUs leave one of them whole."""
+    here = (gpu("A", *SEVENTHS), gpu("B", *SEVENTHS, index=1))
+    held = [uuid("B", "1g.10gb", 5)]
+    for _ in range(3):
+        now = replace(floor(*here, busy=tuple(held)), held=held)
+        held += pick(now, Want(gres_class="1g.10gb", count=1))
+    assert held[1:] == [uuid("B", "1g.10gb", at) for at in (4, 6, 0)]
+
+
+def test_what_is_not_the_pools_blocks_too() -> None:
+    foreign = instance("A", "1g.10gb", 6, foreign=True)
+    ours = [instance("A", "1g.10gb", at) for at in range(6)]
+    here = gpu("A", instances=(*ours, foreign))
+    assert pick(floor(here), Want(gres_class="1g.10gb", count=1))[0] in {uuid("A", "1g.10gb", at) for at in (4, 5)}
