@@ -129,6 +129,7 @@ class PolicySection(_Section):
     mode: Literal["manage", "observe"] = "manage"
     stuck_prolog: Literal["requeue", "report"] = "requeue"
     duplicate_jobid: Literal["resume", "report"] = "resume"
+    notices: bool = True
 
 
 class ControllerSection(_Section):
@@ -184,6 +185,7 @@ class PoolFile(_Section):
             mode=Mode(self.policy.mode),
             stuck_prolog=StuckProlog(self.policy.stuck_prolog),
             duplicate_jobid=DuplicateJobid(self.policy.duplicate_jobid),
+            notices=self.policy.notices,
             planning=self.planning.to_planning(guarantees),
             controller=self.controller.to_place(),
         )

@@ -108,6 +108,7 @@ class PoolConfig:
     mode: Mode = Mode.MANAGE
     stuck_prolog: StuckProlog = StuckProlog.REQUEUE
     duplicate_jobid: DuplicateJobid = DuplicateJobid.RESUME
+    notices: bool = True  # why a job waits is written into its AdminComment
     planning: Planning = field(default_factory=Planning)
     controller: ControllerPlace = field(default_factory=ControllerPlace)
 

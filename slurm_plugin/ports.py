@@ -76,6 +76,14 @@ class SlurmNode:
     features: frozenset[str] = frozenset()  # active ones
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """The pool's notes in jobs' AdminComment, by job id."""
+
+    by_job: Mapping[int, str]
+    private: bool = False  # Slurm keeps jobs from other users: PrivateData has `jobs`
+
+
 class Slurm(Protocol):
     """Every call raises SlurmError (Slurm refused) or SlurmUnavailable (no answer: the outcome is unknown)."""
 
@@ -118,6 +126,15 @@ class Slurm(Protocol):
         """Let a held job wait like any other. Does nothing when its id is another job's by now, or it runs.
 
         With a reason: nor when Slurm gives another one by now, such as that somebody holds it.
+        """
+
+    async def notes(self, partitions: Sequence[str]) -> Notes:
+        """Of the jobs in these partitions."""
+
+    async def note(self, run: RunKey, note: str) -> None:
+        """Have the job's AdminComment end with this note in the place of any before; with none when it is empty.
+
+        Other words there stay. Does nothing when the run is over, or the job can't be named without splitting an array.
         """
 
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:

@@ -25,6 +25,7 @@ from slurm_plugin.controller.fences import Fence, Fences
 from slurm_plugin.controller.history_file import HistoryFile
 from slurm_plugin.controller.holds import Holds
 from slurm_plugin.controller.keep import Keep
+from slurm_plugin.controller.notices import Notices
 from slurm_plugin.controller.pause import Pause, PauseFile
 from slurm_plugin.controller.preview import mistakes, preview
 from slurm_plugin.controller.rescue import Rescue
@@ -80,6 +81,7 @@ class Engine:
         self._chronicle = Chronicle(HistoryFile(config.controller.state_dir), clock, self.desk.problems)
         self._rescue = Rescue(self.desk, slurm)
         self._drains = Drains(self.desk, slurm)
+        self._notices = Notices(self.desk, slurm)
         self._holds = Holds(self.desk, slurm, self._chronicle.note)
         self._applied: PoolConfig | None = None  # what the next pass is to follow
         self._planning = asyncio.Lock()
@@ -190,6 +192,7 @@ class Engine:
             group.create_task(self._drains.run())
             group.create_task(self._holds.run())
             group.create_task(self._chronicle.run())
+            group.create_task(self._notices.run())
             group.create_task(self._loop())
 
     async def _loop(self) -> None:

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.model import RunKey
-from slurm_plugin.ports import GresItem, JobRun, QueuedJob, SlurmNode
-from slurm_plugin.slurm import queue, records, table
+from slurm_plugin.ports import GresItem, JobRun, Notes, QueuedJob, SlurmNode
+from slurm_plugin.slurm import notes, queue, records, table
 from slurm_plugin.slurm.hostlist import compress
 from slurm_plugin.slurm.process import Runner, Runs, Site
 from slurm_plugin.slurm.pyslurm_queue import PyslurmQueue, PyslurmUnusable
@@ -110,6 +110,16 @@ class SlurmCommands:
         if name := queue.target((row[:-1] for row in rows if reason in ("", row[-1])), run):
             await self._runner.run(["scontrol", "release", name])
             logger.info("slurm.job_released", extra={"job": run.job_id})
+
+    async def notes(self, partitions: Sequence[str]) -> Notes:
+        private = (await self.config()).get("PrivateData", "").lower().split(",")
+        rows = await self._job_rows(notes.SCAN_FIELDS, f"--partition={','.join(partitions)}")
+        return Notes(by_job=notes.notes(rows), private="jobs" in private)
+
+    async def note(self, run: RunKey, note: str) -> None:
+        found = notes.place(await self._job_rows(notes.FIELDS, f"--jobs={run.job_id}"), run)
+        if found is not None and (comment := notes.noted(found[1], note)) != found[1]:
+            await self._runner.run(["scontrol", "update", f"jobid={found[0]}", f"admincomment={comment}"])
 
     async def resume(self, node: str) -> None:
         await self._runner.run(["scontrol", "update", f"nodename={node}", "state=resume"])

@@ -11,7 +11,7 @@ from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.link.client import Session, open_link
 from slurm_plugin.link.munge import Munge
 from slurm_plugin.model import Gpu, Grant, Instance, RunKey
-from slurm_plugin.ports import GresItem, JobRun, QueuedJob, SlurmNode
+from slurm_plugin.ports import GresItem, JobRun, Notes, QueuedJob, SlurmNode
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.slurm.gres import parse_gres
 from slurm_plugin.wire import gpu_to_wire, grant_to_wire
@@ -57,6 +57,9 @@ class DictSlurm:
     asked_boot: int = 0  # times
     resumed: list[str] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
+    noted: Notes = field(default_factory=lambda: Notes(by_job={}))  # what stands on the jobs when all is read
+    notes_written: list[tuple[int, str]] = field(default_factory=list)
+    refuses_note: SlurmError | None = None
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
         self._answer()
@@ -154,6 +157,14 @@ class DictSlurm:
             return
         self.released.append(run.job_id)
         self.jobs[run.job_id] = replace(self.jobs[run.job_id], reason="None", priority=1, eligible=True)
+
+    async def notes(self, partitions: Sequence[str]) -> Notes:
+        return self.noted
+
+    async def note(self, run: RunKey, note: str) -> None:
+        self.notes_written.append((run.job_id, note))
+        if self.refuses_note:
+            raise self.refuses_note
 
     async def requeue(self, run: RunKey) -> None:
         self.sent_back.append((run.job_id, "requeue"))

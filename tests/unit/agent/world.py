@@ -6,7 +6,7 @@ from typing import Any
 
 from slurm_plugin.agent.terms import Terms
 from slurm_plugin.model import Gpu, GpuProfile, Grant, Instance, MigMode, RunKey, Step
-from slurm_plugin.ports import GresItem, JobRun, QueuedJob, SlurmNode
+from slurm_plugin.ports import GresItem, JobRun, Notes, QueuedJob, SlurmNode
 
 H100 = tuple(
     GpuProfile(name=name, gi_profile_id=number, compute_slices=compute, memory_mib=0, starts=starts, size=size)
@@ -146,4 +146,10 @@ class FakeSlurm:
         return None
 
     async def release(self, run: RunKey, reason: str = "") -> None:
+        return None
+
+    async def notes(self, partitions: Sequence[str]) -> Notes:
+        return Notes(by_job={})
+
+    async def note(self, run: RunKey, note: str) -> None:
         return None
