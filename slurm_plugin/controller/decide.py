@@ -58,7 +58,8 @@ def decide(state: State) -> Decision:
     assigned = spread(state.nodes, state.assigned) if part is None else state.assigned
     waiting_to_bind = unbound(state)
     lost = lost_prologs(state) if part is None else ()
-    before, state = replace(state.recuts, events=()), replace(state, assigned=assigned)
+    before = replace(state.recuts, events=())
+    state = replace(state, assigned=assigned, recuts=before)
     nodes: Mapping[str, _Node] = {
         name: _node(state, state.nodes[name], waiting_to_bind.get(name, ())) for name in sorted(state.nodes)
     }

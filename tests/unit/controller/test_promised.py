@@ -1,0 +1,82 @@
+"""How many slices keep each guarantee: those its account holds, and idle ones that no other needs."""
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_plugin.catalogue import Class, Kind
+from slurm_plugin.controller.promised import margins
+from slurm_plugin.controller.state import Agent, NodeState, NodeView, State
+from slurm_plugin.guarantees import Promise
+from slurm_plugin.planning import Guarantee, Reach
+from tests.unit.controller import pools
+from tests.unit.controller.pools import MIXED, SEVEN
+
+
+def promise(*profiles: str, count: int, account: str = "", idle: bool = False, reach: Reach | None = None) -> Promise:
+    served = Class(name=profiles[0], kind=Kind.EXACT, param=0, weight=4, profiles=profiles)
+    guarantee = Guarantee(gres_class=profiles[0], count=count, account=account, idle=idle)
+    return Promise(guarantee=guarantee, served=served, reach=reach or Reach())
+
+
+def state(*promises: Promise, layout: tuple[tuple[str, int], ...] = SEVEN, busy: int = 0, account: str = "") -> State:
+    """Two nodes of one GPU; jobs of this account have the first slices of n1."""
+    nodes = {}
+    for name in ("n1", "n2"):
+        gpu = pools.gpu(name, layout)
+        held = [one.uuid for one in gpu.instances][: busy if name == "n1" else 0]
+        grants = tuple(pools.grant(nth, "x", uuid) for nth, uuid in enumerate(held, start=1))
+        group = pools.group(name)
+        nodes[name] = NodeState(name=name, group=group, view=NodeView.of((gpu,), grants, group))
+    jobs = tuple(replace(pools.running(nth, "x"), account=account) for nth in range(1, busy + 1))
+    return State(config=pools.config(*nodes), serving=pools.serving(), nodes=nodes, jobs=jobs, promises=promises)
+
+
+def have(one: State, *open_nodes: str) -> list[int]:
+    return [margin.have for margin in margins(one, open_nodes or ("n1", "n2"))]
+
+
+@pytest.mark.parametrize(("account", "counted"), [("physics", 14), ("art", 11)])
+def test_what_an_account_holds_counts_for_its_own_guarantee(account: str, counted: int) -> None:
+    one = promise("1g.10gb", count=4, account="physics")
+    assert have(state(one, busy=3, account=account)) == [counted]
+
+
+def test_idle_ones_alone_count_where_that_is_promised() -> None:
+    assert have(state(promise("1g.10gb", count=4, idle=True), busy=3)) == [11]
+    assert have(state(promise("1g.10gb", count=4), busy=3)) == [14]
+
+
+def test_idle_slices_of_a_node_that_takes_no_jobs_keep_nothing() -> None:
+    one = state(promise("1g.10gb", count=4), busy=3)
+    assert have(one, "n2") == [10]
+    assert have(one, "n1") == [7]
+
+
+def test_no_idle_slice_keeps_two_guarantees() -> None:
+    """Each 1g serves both; the 3g only the second, which takes it first."""
+    small, any_ = promise("1g.10gb", count=8), promise("3g.40gb", "1g.10gb", count=3)
+    one = state(small, any_, layout=MIXED)
+    first, second = margins(one, ("n1", "n2"))
+    ones = sum(piece.profile == "1g.10gb" for node in one.nodes.values() for piece in node.view.slices)
+    assert ones == 8
+    assert (first.have, second.have, second.at_least) == (8, 2, 3)
+
+
+def test_what_no_guarantee_needs_is_to_spare_for_each() -> None:
+    assert have(state(promise("1g.10gb", count=2), promise("1g.10gb", count=3, idle=True))) == [2 + 9, 3 + 9]
+
+
+def test_only_slices_in_reach_count() -> None:
+    here = promise("1g.10gb", count=2, reach=Reach(hosts=frozenset({"n2"})))
+    other = promise("1g.10gb", count=2, reach=Reach(products=("a100-40gb",)))
+    assert have(state(here)) == [7]
+    assert have(state(other)) == [0]
+    assert have(state(promise("1g.10gb", count=2, reach=Reach(products=("h100-sxm5-80gb",))))) == [14]
+
+
+def test_nothing_is_judged_while_an_agent_is_not_back() -> None:
+    one = state(promise("1g.10gb", count=2))
+    nodes = {**one.nodes, "n1": replace(one.nodes["n1"], agent=Agent.EXPECTED)}
+    assert margins(replace(one, nodes=nodes), ("n2",)) == ()
+    assert margins(replace(one, promises=()), ("n1", "n2")) == ()
