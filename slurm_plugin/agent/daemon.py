@@ -31,6 +31,7 @@ from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.tasks import Tasks
 from slurm_plugin.agent.threads import Threads
+from slurm_plugin.agent.visitors import Visitors
 from slurm_plugin.ports import Gpus, Slurm
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 from slurm_plugin.wire import gpu_to_wire, grant_to_wire
@@ -65,7 +66,13 @@ class Agent:
         journal = Journal(config.state_dir / "gpus", at=at)
         devices = Devices(proc_root=config.proc_root, dev_root=config.dev_root)
         self.slices = Slices(
-            self.book, gpus=adapters.gpus, devices=devices, threads=self._threads, journal=journal, at=at
+            self.book,
+            gpus=adapters.gpus,
+            devices=devices,
+            threads=self._threads,
+            journal=journal,
+            visitors=Visitors(config.state_dir / "visitors.json", at=at),
+            at=at,
         )
         rules = Rules(node=config.node, gres=config.gres, pad=config.pad, wait_s=config.wait_s)
         self.runs = Runs(rules, self.book, slurm=adapters.slurm, store=store, slices=self.slices, threads=self._threads)

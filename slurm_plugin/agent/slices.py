@@ -11,6 +11,7 @@ from slurm_plugin.agent.durable import At, nowhere
 from slurm_plugin.agent.journal import Journal
 from slurm_plugin.agent.threads import Threads
 from slurm_plugin.agent.vacancy import Vacancy
+from slurm_plugin.agent.visitors import Visitors
 from slurm_plugin.errors import NvmlError
 from slurm_plugin.model import Gpu, Grant, Instance, Step
 from slurm_plugin.ports import Gpus
@@ -31,12 +32,21 @@ class Slices:
     """
 
     def __init__(
-        self, book: Book, *, gpus: Gpus, devices: Devices, threads: Threads, journal: Journal, at: At = nowhere
+        self,
+        book: Book,
+        *,
+        gpus: Gpus,
+        devices: Devices,
+        threads: Threads,
+        journal: Journal,
+        visitors: Visitors,
+        at: At = nowhere,
     ) -> None:
         self._book = book
         self._gpus = gpus
         self._devices = devices
         self._threads = threads
+        self._visitors = visitors
         self._reading = asyncio.Lock()
         self._changes = Changes(book, gpus=gpus, journal=journal, threads=threads, refresh=self.refresh, at=at)
         self._settled: set[tuple[str, int, int]] = set()  # (GPU, gi, ci) whose devices are in the right hands
@@ -46,6 +56,7 @@ class Slices:
             gpus=gpus,
             devices=devices,
             threads=threads,
+            visitors=visitors,
             moved=lambda: self.moved(),
             before_look=lambda: self.before_look(),
         )
@@ -55,6 +66,7 @@ class Slices:
     async def open(self) -> None:
         """Raises OSError when the journal's folder can't be used."""
         await self._changes.open()
+        await self._threads.disk(self._visitors.open)
 
     async def refresh(self, renewed: str = "") -> bool:
         """Read the inventory anew. A driver that does not answer changes nothing: False.
@@ -134,8 +146,11 @@ class Slices:
         self._vacancy.close()
 
     def hand_over(self, grant: Grant) -> None:
-        """The devices of a grant's slices to its user. On the disk thread, like `take_back`."""
+        """The devices of a grant's slices to its user. On the disk thread, like `take_back`. Raises OSError: they are
+        not given.
+        """
         for gpu, instance in self._book.slices(grant):
+            self._visitors.note(instance.caps, grant.run.uid)
             if not self._devices.give(gpu, instance, grant.run.uid):
                 self._book.unguarded.add(grant.run.job_id)
 
@@ -179,6 +194,12 @@ class Slices:
         for key in there.keys() - self._settled:
             gpu, one = there[key]
             owner = owners.get(one.uuid)
+            try:
+                if owner:
+                    self._visitors.note(one.caps, owner.uid)
+            except OSError as error:
+                log.warning("visitor.not_noted", extra={"slice": one.uuid, "error": str(error)})
+                continue
             if self._devices.give(gpu, one, owner.uid if owner else 0):
                 self._settled.add(key)
             elif owner:

@@ -18,6 +18,7 @@ from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms
 from slurm_plugin.agent.threads import Threads
+from slurm_plugin.agent.visitors import Visitors
 from slurm_plugin.errors import GpuBusy, NvmlError
 from slurm_plugin.model import Gpu, Instance, Step
 from tests.unit.agent.world import FakeGpus, FakeSlurm, instance, run, uuid
@@ -76,7 +77,13 @@ class Bench:
         self.book = Book()
         journal = Journal(self.folder / "gpus", at=self.at)
         self.slices = Slices(
-            self.book, gpus=self.gpus, devices=self.devices, threads=threads, journal=journal, at=self.at
+            self.book,
+            gpus=self.gpus,
+            devices=self.devices,
+            threads=threads,
+            journal=journal,
+            visitors=Visitors(self.folder / "visitors.json", at=self.at),
+            at=self.at,
         )
         store = Store(self.folder, at=self.at)
         self.losses = Losses(self.book, slurm=self.slurm, store=store, threads=threads, node=self.rules.node)
