@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from slurm_plugin.config_classes import mistakes
-from slurm_plugin.config_planning import guarantee
+from slurm_plugin.config_planning import MAX_GUARANTEES, guarantee
 from slurm_plugin.config_schema import ControllerSection, PoolFile, keys_at
 from slurm_plugin.document import FILE_BYTES, Document, Place, first_mistake
 from slurm_plugin.errors import ConfigError
@@ -88,12 +88,14 @@ def _hosts(file: PoolFile, document: Document) -> list[tuple[str, ...]]:
 def _guarantees(file: PoolFile, document: Document) -> list[Guarantee]:
     found = []
     for subject, promises in file.planning.guarantees.items():
+        where = document.where(("planning", "guarantees", subject))
         for promise in promises:
             try:
                 found.append(guarantee(subject, promise))
             except ValueError as error:
-                where = document.where(("planning", "guarantees", subject))
                 raise ConfigError(f"{where}: planning.guarantees: {error}") from None
+        if len(found) > MAX_GUARANTEES:
+            raise ConfigError(f"{where}: planning.guarantees: more than {MAX_GUARANTEES} in all")
     return found
 
 

@@ -1,12 +1,12 @@
 """PURE: what pool.yaml says of classes, held against every GPU model that is known before an agent has told of one."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from typing import TypeVar
 
 from slurm_plugin import config_promises
 from slurm_plugin.catalogue import Catalogue, Class
-from slurm_plugin.classes import NamedClass, Products, build, check_aliases, class_named
+from slurm_plugin.classes import NamedClass, Products, build, build_named, check_aliases, class_named
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.products import load_products, product_named
 from slurm_plugin.pool import PoolConfig
@@ -26,7 +26,7 @@ def mistakes(pool: PoolConfig) -> Iterable[tuple[Where, ConfigError]]:
         return
     kinds, good = _kinds(pool), dict[str, NamedClass]()
     for name, wish in pool.classes.items():
-        wrong = _always(partial(build, named={name: wish}), kinds)
+        wrong = _always(partial(_named, {name: wish}), kinds)
         if wrong is None:
             good[name] = wish
         else:
@@ -48,7 +48,7 @@ def mistakes(pool: PoolConfig) -> Iterable[tuple[Where, ConfigError]]:
         if wrong is not None:
             unknown = True
             yield place, wrong
-    if not unknown:
+    if not unknown and (planning.guarantees or planning.reaches):
         yield from config_promises.mistakes(pool, books[-1]())
 
 
@@ -73,16 +73,17 @@ def _always(attempt: Callable[[T], object], subjects: Iterable[T]) -> ConfigErro
     return last
 
 
+def _named(wishes: Mapping[str, NamedClass], kind: Products) -> tuple[Class, ...]:
+    return tuple(build_named(kind, wishes))
+
+
 def _book(pool: PoolConfig, kind: Products, named: dict[str, NamedClass]) -> Catalogue:
-    classes: dict[str, Class] = {one.name: one for one in build(kind)}
-    for name, wish in named.items():
-        if _always(partial(build, named={name: wish}), [kind]) is None:
-            classes |= {one.name: one for one in build(kind, {name: wish})}
+    served = {name: wish for name, wish in named.items() if _always(partial(_named, {name: wish}), [kind]) is None}
     return Catalogue(
         pool=pool.pool,
         gres=pool.gres.name,
         pad=pool.gres.pad,
         mem=pool.gres.memory,
         partitions=(),
-        classes=tuple(classes.values()),
+        classes=build(kind, served),
     )

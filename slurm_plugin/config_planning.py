@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,10 +13,12 @@ from slurm_plugin.nearest import nearest
 from slurm_plugin.planning import DAY_MINUTES, Follow, Guarantee, Order, Planning, QuietHours, Reach
 from slurm_plugin.slurm.hostlist import expand
 
-MAX_GUARANTEES = 100
+MAX_GUARANTEES = 100  # in all
+MAX_REACHES = 100  # classes of planning.classes
 MAX_QUIET = 50
 MAX_COUNT = 1_000_000  # slices of one guarantee
-MAX_HOSTS = 20_000
+MAX_HOSTS = 20_000  # of one class
+MAX_NAMED = 100_000  # hosts that all classes name: any user may have any file planned, and a host list is a short text
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 FORMS = "`account NAME: at least N of CLASS`, `class CLASS: never fewer than N idle` or `class CLASS: at least N`"
 
@@ -101,6 +104,23 @@ def _hosts(text: str) -> tuple[str, ...]:
     return hosts
 
 
+def _bounded(classes: Any) -> Any:
+    """`planning.classes`, before it is read: what is wrong in it is told then."""
+    if not isinstance(classes, dict):
+        return classes
+    if len(classes) > MAX_REACHES:
+        raise ValueError(f"more than {MAX_REACHES} classes")
+    left = MAX_NAMED
+    for section in classes.values():
+        hosts = section.get("nodes") if isinstance(section, dict) else None
+        if isinstance(hosts, str):
+            with suppress(ConfigError):
+                left -= len(expand(hosts, limit=MAX_HOSTS))
+    if left < 0:
+        raise ValueError(f"they name more than {MAX_NAMED} hosts in all")
+    return classes
+
+
 def _read(read: Callable[[str], T], value: Any) -> T:
     if not isinstance(value, str):
         raise ValueError(f"'{value}' is not a text")  # noqa: TRY004 - pydantic takes only ValueError for a mistake
@@ -139,7 +159,7 @@ class PlanningSection(_Section):
     quiet: Annotated[
         list[Annotated[QuietHours, BeforeValidator(partial(_read, quiet_hours))]], Field(max_length=MAX_QUIET)
     ] = []
-    classes: dict[str, ReachSection] = {}
+    classes: Annotated[dict[str, ReachSection], BeforeValidator(_bounded)] = {}
 
     def to_planning(self, guarantees: Iterable[Guarantee]) -> Planning:
         """`guarantees`: those of this section, understood."""

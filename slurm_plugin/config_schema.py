@@ -25,6 +25,7 @@ from slurm_plugin.pool import (
 )
 
 MAX_TOTAL = 1_000_000
+MAX_CLASSES = 256  # of the admin's, and as many aliases
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
@@ -155,8 +156,8 @@ class PoolFile(_Section):
     wait_partition: Word = "vgpu-wait"
     gres: GresSection = GresSection()
     default_class: str = ""
-    classes: dict[str, ClassSection] = {}
-    aliases: dict[str, str] = {}
+    classes: Annotated[dict[str, ClassSection], Field(max_length=MAX_CLASSES)] = {}
+    aliases: Annotated[dict[str, str], Field(max_length=MAX_CLASSES)] = {}
     nodes: Annotated[list[NodesSection], Field(min_length=1)]
     policy: PolicySection = PolicySection()
     planning: PlanningSection = PlanningSection()

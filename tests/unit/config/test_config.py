@@ -1,13 +1,17 @@
 """pool.yaml: what it may say, and how a wrong one is told."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from slurm_plugin.catalogue import Exclusive
-from slurm_plugin.classes import NamedClass
+from slurm_plugin import config_classes
+from slurm_plugin.catalogue import Class, Exclusive
+from slurm_plugin.classes import NamedClass, Products, build
 from slurm_plugin.config import load_pool, parse_pool
+from slurm_plugin.config_schema import MAX_CLASSES
 from slurm_plugin.errors import ConfigError
+from slurm_plugin.mig.products import load_products
 from slurm_plugin.pool import Mode, QueueReader, Share, StuckProlog
 
 EXAMPLE = Path(__file__).parents[3] / "configs" / "pool.yaml"
@@ -66,6 +70,14 @@ WRONG = {
         r"pool\.yaml:6: unknown key 'nodes\.0\.gpu'; did you mean 'gpus'\?",
     ),
     "unlike anything": (SHORT + "zzz: 1\n", r"unknown key 'zzz' \(known: version, pool"),
+    "more classes than it may": (
+        SHORT + "classes:\n" + "".join(f"  c{nth}: {{memory: 10gb}}\n" for nth in range(MAX_CLASSES + 1)),
+        r"pool\.yaml:6: classes: .* at most 256 items",
+    ),
+    "more aliases than it may": (
+        SHORT + "aliases:\n" + "".join(f"  a{nth}: 10gb\n" for nth in range(MAX_CLASSES + 1)),
+        r"pool\.yaml:6: aliases: .* at most 256 items",
+    ),
     "twice": (SHORT + "pool: other\n", r"pool\.yaml:6: 'pool' is given twice \(first on line 2\)"),
     "no host": (SHORT.replace("n[1-2]", "''"), r"pool\.yaml:5: no host is named"),
     "bad host": (SHORT.replace("n[1-2]", "n[1-"), r"pool\.yaml:5"),
@@ -178,3 +190,17 @@ def test_file_that_cant_be_read(tmp_path: Path, bad: str) -> None:
         path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=str(path)):
         load_pool(path)
+
+
+def test_a_models_classes_are_built_once_however_many_the_admin_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user may have any file planned."""
+    built: list[Products] = []
+
+    def counted(products: Products, named: Mapping[str, NamedClass]) -> tuple[Class, ...]:
+        built.append(products)
+        return build(products, named)
+
+    monkeypatch.setattr(config_classes, "build", counted)
+    names = "".join(f"  c{nth}: {{memory: 10gb}}\n" for nth in range(MAX_CLASSES))
+    parse_pool(f"{SHORT}classes:\n{names}aliases: {{tiny: c1}}\n")
+    assert 1 <= len(built) <= 1 + len(load_products())

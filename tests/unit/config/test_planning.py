@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.config import load_pool, parse_pool
-from slurm_plugin.config_planning import quiet_hours
+from slurm_plugin.config_planning import MAX_GUARANTEES, MAX_REACHES, quiet_hours
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.planning import Follow, Guarantee, Order, Planning, Reach
 
@@ -113,6 +113,18 @@ WRONG = {
     ),
     "hosts": ("  classes: {1g.10gb: {nodes: 'n[1-'}}\n", r"pool\.yaml:8: planning\.classes\.1g\.10gb\.nodes"),
     "class that may": ("  classes: {1g.11gb: {nodes: n1}}\n", r"pool\.yaml:8: planning\.classes\.1g\.11gb: "),
+    "more guarantees than it may": (
+        f"  guarantees:\n    class 1g.10gb: [{', '.join(['at least 1'] * (MAX_GUARANTEES + 1))}]\n",
+        r"pool\.yaml:9: planning\.guarantees: more than 100 in all",
+    ),
+    "more classes than it may": (
+        "  classes:\n" + "".join(f"    {nth}gb: {{nodes: n1}}\n" for nth in range(MAX_REACHES + 1)),
+        r"pool\.yaml:8: planning\.classes: more than 100 classes",
+    ),
+    "more hosts than it may": (
+        "  classes:\n" + "".join(f"    {nth}gb: {{nodes: 'n[1-20000]'}}\n" for nth in range(6)),
+        r"pool\.yaml:8: planning\.classes: they name more than 100000 hosts in all",
+    ),
     "day": ("  quiet: [mno 08:00-09:00]\n", r"pool\.yaml:8: planning\.quiet\.0: 'mno' is no day; did you mean mon\?"),
     "hour": ("  quiet: ['08:00-25:00']\n", "25:00 is no time of day"),
     "minute": ("  quiet: ['08:60-09:00']\n", "08:60 is no time of day"),
