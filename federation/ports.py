@@ -6,6 +6,7 @@ Adapters: `federation.executors` (a pool's backend), `federation.peer` and `fede
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 from federation.model.messages import Message, Room
@@ -68,6 +69,22 @@ class Executor(Protocol):
 
     async def forget(self, key: Key) -> None:
         """Its output was fetched. The claim stays: it is what makes a late duplicate harmless."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an attempt's files are on this host. An executor whose jobs run elsewhere keeps a copy of them here."""
+
+    folder: Path  # the job's own folder: inputs are put here before it is handed over, outputs are taken from here
+    stdout: Path
+    stderr: Path
+
+
+class Places(Protocol):
+    """The files of one pool's attempts. What implements Executor implements this, too."""
+
+    async def place(self, key: Key, user: str) -> Place:
+        """Made for that user when it is not there yet; the same every time. Raises Refused, Unavailable."""
 
 
 class Peers(Protocol):
