@@ -1,0 +1,4 @@
+"""Requests and what they mean, as data that the tests of both readers share.
+
+Tests do not belong here.
+"""
