@@ -136,10 +136,11 @@ def test_nothing_is_lost_or_shared_whoever_is_killed_while_gpus_are_recut(
         left = settle(arena, crowd, end_s)
     rows = known(arena)
     recuts = made(arena)
-    print(f"jobs={len(rows)} hits={dict(hits)} looks={watch.looks}+{ground.looks} steps={recuts}", end=" ")
+    print(f"jobs={len(crowd.submitted)} hits={dict(hits)} looks={watch.looks}+{ground.looks} steps={recuts}", end=" ")
     print(f"requeued={sum(row.restarts for row in rows.values())} took={time.monotonic() - began:.0f}s")
     assert not left, left
     assert {job: row.state for job, row in rows.items() if row.state != "COMPLETED"} == {}
+    assert {line[1] for line in ground.told() if line[0] == "ended"} == {order.name for order in crowd.submitted}
     assert [line for line in ground.told() if line[0] not in ("began", "ended")] == []
     assert ground.lost == []
     assert watch.drained() == []
