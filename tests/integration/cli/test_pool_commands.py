@@ -44,11 +44,14 @@ class Controller:
     asked: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     paused: bool = False
+    away: bool = False
 
     async def session(self, caller: Caller, received: AsyncIterator[pb.FromAgent], send: Send) -> None:
         raise LinkError("no agent is expected here")
 
     async def status(self) -> pb.PoolStatus:
+        if self.away:
+            raise LinkError("munged is away")
         told = status()
         told.nodes[0].problems.extend(self.problems)
         return told
