@@ -189,7 +189,7 @@ async def _certificate(address: str) -> bytes:
             writer.transport.abort()
     except (OSError, TimeoutError, ValueError) as error:
         raise LinkError(
-            f"no controller at {address}: {error or 'no answer'}", hint="is it running, and is the address right?"
+            f"no controller at {address}: {str(error) or 'no answer'}", hint="is it running, and is the address right?"
         ) from None
     if not der:
         raise LinkError(f"{address} showed no certificate")

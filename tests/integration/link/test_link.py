@@ -14,7 +14,7 @@ from socket import socket as Socket
 import pytest
 
 from slurm_plugin.errors import ConfigError, LinkError, Untrusted
-from slurm_plugin.link import server
+from slurm_plugin.link import client, server
 from slurm_plugin.link.client import Link, open_link
 from slurm_plugin.link.handshake import answer_payload, call_payload, check_answer, nonce_of_call
 from slurm_plugin.link.identity import make_identity
@@ -176,6 +176,15 @@ async def test_munged_away_is_a_link_error_and_no_verdict_on_the_caller(socket: 
 async def test_no_controller_is_a_link_error(socket: Path, address: str) -> None:
     with pytest.raises(LinkError, match="no controller at"):
         await open_link(address, munge=Munge(socket))
+
+
+async def test_a_controller_that_hangs_is_told_as_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(client, "DIAL_S", 0.05)
+    with Socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # the kernel takes the call, and nobody answers
+        with pytest.raises(LinkError, match=r"no controller at \S+: no answer$"):
+            await open_link(f"127.0.0.1:{silent.getsockname()[1]}", munge=Munge(tmp_path / "none"))
 
 
 async def test_agent_learns_that_the_controller_died(socket: Path) -> None:
