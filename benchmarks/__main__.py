@@ -6,7 +6,7 @@ import sys
 
 from benchmarks.row import Row
 
-MODULES = ("submit", "lua_call", "node", "controller_pass", "demand", "fence", "planner", "online")
+MODULES = ("submit", "lua_call", "node", "controller_pass", "demand", "fence", "planner", "online", "recut")
 
 
 def main(wanted: list[str]) -> int:
