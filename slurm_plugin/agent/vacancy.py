@@ -127,6 +127,9 @@ class Vacancy:
         except (NvmlError, OSError) as error:
             log.warning("slice.unseen", extra={"slice": slice_, "error": str(error)})
             return None
+        except Exception:  # a look that failed has not seen nobody, whatever it failed at
+            log.exception("slice.look_failed", extra={"slice": slice_})
+            return None
         return {**found, **dict.fromkeys(computing, "")}
 
     def _forget_visitors(self, slice_: str) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,12 @@ from slurm_plugin.agent import binding
 from slurm_plugin.agent import vacancy as vacancy_module
 from slurm_plugin.errors import GpuBusy, NvmlError
 from slurm_plugin.model import Gpu, Instance, Step
+from slurm_plugin.nvml.hiding import SOCKET
 from slurm_plugin.nvml.holders import open_in
 from slurm_plugin.wire import gpu_to_wire
 from tests.integration.agent.bench import BIG, FIRST, PATIENCE_S, SECOND, Bench
 from tests.unit.agent.world import gpu
+from tests.unit.nvml.hiders import QUEUE, USER, hider
 
 
 @pytest.fixture
@@ -89,6 +92,87 @@ async def test_what_was_opened_before_the_agent_started_is_seen(bench: Bench, ca
             assert bench.book.haunted.keys() == {FIRST}
             await bench.start(1)
             assert bench.held() == {1: (SECOND,)}
+
+
+async def test_a_descriptor_in_a_queue_of_its_last_user_keeps_a_slice_from_the_next_until_his_process_ends(
+    bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 600.0)
+    async with bench.running():
+        await bench.start(1, uid=USER)
+        with hider(QUEUE, caps / "nvidia-cap1") as process:
+            await bench.end(1)
+            await bench.until(lambda: FIRST in bench.book.haunted)
+            assert bench.book.haunted[FIRST].startswith(f"pid {process.pid} (python")
+            assert bench.book.haunted[FIRST].endswith(f"{USER}): {SOCKET}")
+            await bench.start(2)
+            assert bench.held() == {2: (SECOND,)}
+        await bench.until(lambda: not bench.book.haunted)
+        await bench.start(3)
+        assert bench.held()[3] == (FIRST,)
+
+
+async def test_the_next_agent_asks_for_who_had_a_slice_before_it(
+    bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 600.0)
+    with hider(QUEUE, caps / "nvidia-cap1"):
+        async with bench.running():
+            await bench.start(1, uid=USER)
+            await bench.end(1)
+        async with bench.running():
+            assert bench.book.haunted.keys() == {FIRST}
+
+
+async def test_another_instance_with_the_same_devices_is_kept_from_the_next_as_well(
+    bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 600.0)
+    async with bench.running():
+        await bench.start(1, uid=USER)
+        [(_, there)] = bench.book.slices(bench.book.grants[1])
+        with hider(QUEUE, caps / "nvidia-cap1"):
+            await bench.end(1)
+            renamed = replace(there, uuid="MIG-another")
+            bench.put(renamed, *bench.gpus.now["A"].instances[1:])
+            await bench.slices.refresh("A")
+            await bench.until(lambda: bench.book.haunted.keys() == {"MIG-another"})
+
+
+async def test_a_queue_of_whoever_did_not_have_a_slice_keeps_it_from_nobody(bench: Bench, caps: Path) -> None:
+    async with bench.running():
+        with hider(QUEUE, caps / "nvidia-cap1"):
+            await bench.start(1, uid=USER + 1)
+            await bench.end(1)
+            await bench.until(lambda: not bench.book.unseen)
+            assert bench.book.haunted == {}
+
+
+async def test_who_left_a_slice_is_not_asked_for_again(bench: Bench, caps: Path) -> None:
+    async with bench.running():
+        await bench.start(1, uid=USER)
+        await bench.end(1)
+        await bench.until(lambda: not bench.book.unseen)
+        with hider(QUEUE, caps / "nvidia-cap1"):
+            await bench.start(2, uid=USER + 1)
+            assert bench.held() == {2: (FIRST,)}
+            await bench.end(2)
+            await bench.until(lambda: not bench.book.unseen)
+            assert bench.book.haunted == {}
+
+
+async def test_what_passes_through_a_socket_for_a_moment_is_waited_for(
+    bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[dict[str, dict[int, str]]] = [{FIRST: {4242: SOCKET}}] * (vacancy_module.PASSING_LOOKS - 1)
+    haunted: list[str] = []
+    monkeypatch.setattr(vacancy_module, "hiding", lambda _: looks.pop() if looks else {})
+    async with bench.running():
+        bench.slices.moved = lambda: haunted.extend(bench.book.haunted)
+        await bench.start(1, uid=USER)
+        await bench.end(1)
+        await bench.until(lambda: not bench.book.unseen)
+        assert (looks, haunted) == ([], [])
 
 
 async def test_a_new_slice_is_looked_at_before_it_is_given_out(bench: Bench, caps: Path) -> None:
@@ -213,3 +297,27 @@ async def test_a_silent_driver_is_not_taken_for_nobody(bench: Bench, monkeypatch
         await bench.start(2)
         assert bench.held() == {2: (SECOND,)}
         assert bench.book.unseen == {FIRST}
+
+
+async def test_a_look_that_fails_for_a_fault_of_ours_is_not_taken_for_nobody(
+    bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 0.01)
+    looks = threading.Event()
+
+    def broken(wanted: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
+        looks.set()
+        raise ValueError("a file of /proc that nobody expected")
+
+    async with bench.running():
+        await bench.start(1)
+        with monkeypatch.context() as fault, holding(caps / "nvidia-cap1"):
+            fault.setattr(vacancy_module, "open_in", broken)
+            await bench.end(1)
+            await bench.until(looks.is_set)
+            looks.clear()
+            await bench.until(looks.is_set)
+            assert FIRST in bench.book.unseen
+            await bench.start(2)
+            assert bench.held() == {2: (SECOND,)}
+        await bench.until(lambda: FIRST not in bench.book.unseen)
