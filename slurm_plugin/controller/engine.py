@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from slurm_plugin.config import parse_pool
-from slurm_plugin.controller import answer, counts, report, wire
+from slurm_plugin.controller import answer, counts, report
 from slurm_plugin.controller.books import Books, Gres
 from slurm_plugin.controller.chronicle import Chronicle
 from slurm_plugin.controller.decide import decide
@@ -26,7 +26,7 @@ from slurm_plugin.controller.history_file import HistoryFile
 from slurm_plugin.controller.holds import Holds
 from slurm_plugin.controller.keep import Keep
 from slurm_plugin.controller.notices import Notices
-from slurm_plugin.controller.pause import Pause, PauseFile
+from slurm_plugin.controller.pauses import Pauses
 from slurm_plugin.controller.preview import mistakes, preview
 from slurm_plugin.controller.rescue import Rescue
 from slurm_plugin.controller.roster import Member, Roster
@@ -76,16 +76,14 @@ class Engine:
             clock=clock,
         )
         self._fences = Fences(self.desk)
-        self._pause_file = PauseFile(config.controller.state_dir)
-        self.desk.pause = self._pause_file.load()
         self._chronicle = Chronicle(HistoryFile(config.controller.state_dir), clock, self.desk.problems)
+        self._pauses = Pauses(self.desk, config.controller.state_dir, self._chronicle.note)
         self._rescue = Rescue(self.desk, slurm)
         self._drains = Drains(self.desk, slurm)
         self._notices = Notices(self.desk, slurm)
         self._holds = Holds(self.desk, slurm, self._chronicle.note)
         self._applied: PoolConfig | None = None  # what the next pass is to follow
         self._planning = asyncio.Lock()
-        self._pausing = asyncio.Lock()
         self._failures = 0
         self.started_at = clock()
         self.passes = 0
@@ -166,17 +164,8 @@ class Engine:
             return pb.ApplyReply(plan=await preview(self.desk, config))
 
     async def pause(self, caller: Caller, wanted: bool, reason: str) -> pb.PauseReply:
-        """Stop every re-cut, or let them go on; steps under way come to their end. Raises RequestError."""
-        async with self._pausing:
-            changed = wanted != (self.desk.pause is not None)
-            if changed:
-                pause = Pause(since=self.desk.clock(), uid=caller.uid, reason=reason) if wanted else None
-                await self._pause_file.set(pause)
-                self.desk.pause = pause
-                what = What.PAUSED if wanted else What.RESUMED
-                self._chronicle.note(Entry(at=self.desk.clock(), what=what, why=reason, uid=caller.uid))
-                self.desk.wake.set()
-            return pb.PauseReply(pause=wire.pause_message(self.desk.pause), changed=changed)
+        """Raises RequestError."""
+        return await self._pauses.follow(caller, wanted=wanted, reason=reason)
 
     async def history(self, node: str, since: float, limit: int) -> pb.HistoryReply:
         """Raises RequestError."""

@@ -57,7 +57,7 @@ JOBS = {
     ),
     "held-job": Fault(
         "job {job}: Slurm holds it ({reason}) with {asked}",
-        "Slurm looked at it without the wait partition, and such a job never starts by itself",
+        "Slurm looked at it without the wait partition; it is released once its class is there, and may be held anew",
         "scontrol update jobid={job} partition={partitions} && scontrol release {job}",
     ),
     "unknown-class": Fault(

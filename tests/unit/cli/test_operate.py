@@ -5,6 +5,8 @@ import time
 import pytest
 import typer
 
+from slurm_plugin import history
+from slurm_plugin.cli import operate
 from slurm_plugin.cli.convert import pool_view
 from slurm_plugin.cli.operate import _since
 from slurm_plugin.cli.text import history_lines, pause_line, plan_lines, status_lines
@@ -18,6 +20,10 @@ NOW = 1_700_000_000.0
 
 def clock(at: float) -> str:
     return f"at {at:.0f}"
+
+
+def test_the_bounds_are_those_of_the_controller() -> None:
+    assert (operate.LIMIT, operate.LIMIT_MAX) == (history.LIMIT, history.LIMIT_MAX)
 
 
 @pytest.mark.parametrize(
