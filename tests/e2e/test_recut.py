@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slurm_plugin.cli.view import SliceState
-from slurm_plugin.lab import commands
+from slurm_plugin.lab import commands, simgpu
 from slurm_plugin.lab.people import ensure_people
 from slurm_plugin.lab.site import LabSpec
 from tests.e2e import chaos
@@ -27,6 +27,7 @@ START_S = 10.0  # a job for which the pool re-cuts has started by then
 SMALL = ("--gres=vgpu:1g.10gb", "--time=1")
 WORK_S = 4  # of a job in a stream
 PROMISES = "class 3g.40gb: never fewer than 1 idle, account physics: at least 2 of 1g.10gb"
+UNKNOWN_ERROR = 999  # NVML_ERROR_UNKNOWN
 FREE = (SliceState.IDLE, SliceState.WITHHELD)
 
 
@@ -146,3 +147,31 @@ def test_what_is_promised_holds_all_the_while(pair: Live) -> None:
     half = pair.submit("bob", "--gres=vgpu:3g.40gb")
     pair.wait_sees("bob", half)
     pair.until(lambda: idle(pair)["3g.40gb"] == 1, "another half is cut in its stead")
+
+
+@pytest.mark.parametrize("trouble", ["stuck", "refused"])
+def test_a_gpu_that_can_not_be_changed_holds_nobody_up(pair: Live, trouble: str) -> None:
+    """Somebody who is not seen holds its instances, or the driver makes none: then another GPU is re-cut."""
+    first = pair.lab.sim_state(pair.lab.nodes[0])
+    had = simgpu.snapshot(first).slices()
+    if trouble == "stuck":
+        for uuid in had:
+            simgpu.stick(first, uuid)
+    else:
+        simgpu.inject(first, call="nvmlDeviceCreateGpuInstanceWithPlacement", code=UNKNOWN_ERROR, times=1000)
+    watch = Watch(pair)
+    try:
+        with chaos.beside(watch.run, over=[watch.over]):
+            began = time.monotonic()
+            ((node, mine),) = pair.wait_sees("bob", pair.submit("bob", "--gres=vgpu:3g.40gb"))
+            print(f"started {time.monotonic() - began:.2f} s after it was submitted")
+        assert node == pair.lab.nodes[1]
+        assert pair.profiles(mine) == ["3g.40gb"]
+        left = simgpu.snapshot(first).slices().keys()
+        assert left == had.keys() if trouble == "stuck" else left < had.keys(), "it was tried there first"
+    finally:
+        simgpu.clear(first)
+    small = pair.submit("alice", *SMALL, "--array=1-5", script="sleep 1")
+    pair.until(lambda: pair.state(small).split() == ["COMPLETED"] * 5, "what is left there serves on")
+    assert watch.drained() == []
+    assert watch.too_many == []
