@@ -20,7 +20,7 @@ class Matrix:
     cost: list[float] = field(default_factory=list)  # of the last goal: what changing costs
     upper: list[float] = field(default_factory=list)
 
-    def add(self, entries: list[tuple[int, int]], cost: float, upper: int) -> None:
+    def add(self, entries: list[tuple[int, int]], cost: float, upper: float) -> None:
         self.rows += [row for row, _ in entries]
         self.values += [value for _, value in entries]
         self.starts.append(len(self.rows))
