@@ -1,6 +1,7 @@
 """`vgpu explain` on a real Slurm: what blocks a job and until when, which limit says no, and who may ask."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -46,3 +47,29 @@ def test_a_limit_of_slurm_is_told_and_only_to_whom_it_concerns(live: Live) -> No
     other = live.run("bob", "vgpu", "explain", job)
     assert (other.code, other.out) == (3, "")
     assert "another user's" in other.err
+
+
+def test_squeue_and_scontrol_tell_why_a_job_waits_and_then_what_it_got(live: Live) -> None:
+    """Of an array too, which stays one record; the words that were there before stay."""
+    halves = live.submit("alice", "--gres=vgpu:3g.40gb", "--time=5", f"--array=1-{HALVES}")
+    live.until(lambda: live.state(halves).split() == ["RUNNING"] * HALVES, "every half has a job")
+    job = live.submit("bob", "--gres=vgpu:3g.40gb", "--comment=own")
+    array = live.submit("bob", "--gres=vgpu:3g.40gb", "--array=1-19:2")
+    waits = "asked vgpu:3g.40gb [vgpu: waits: n"
+    told = {job: waits, array: waits}
+    live.until(lambda: all(comment(live, one).startswith(text) for one, text in told.items()), "told", limit_s=60)
+    shown = live.slurm("scontrol", "-o", "show", "job", job)
+    assert re.search(
+        r"AdminComment=asked vgpu:3g\.40gb \[vgpu: waits: n\d GPU \d is free when job \d+ ends, by ", shown
+    )
+    assert " Comment=own " in shown
+    assert live.slurm("squeue", "-a", "--noheader", "--jobs", array, "--format=%K") == "1-19:2"
+    live.slurm("scancel", f"{halves}_[1-2]")
+    live.wait_sees("bob", job)
+    live.until(lambda: "[vgpu: got 3g.40gb on n" in comment(live, job), "what it got is told", limit_s=60)
+    live.until(lambda: "[vgpu: got 3g.40gb on n" in comment(live, f"{array}_1"), "... of an element too", limit_s=60)
+    assert comment(live, f"{array}_3").startswith(waits)
+
+
+def comment(live: Live, job: str) -> str:
+    return live.slurm("squeue", "-a", "--noheader", "--jobs", job, "-O", "admin_comment:200").split("\n")[0].strip()

@@ -6,6 +6,7 @@ VGPU_RECORD=1 writes what the daemons of this release print into tests/contract/
 import asyncio
 import importlib.util
 import os
+import re
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -35,6 +36,7 @@ ACCEPT_ALL = {
     ),
 }
 CHANGE_WAIT_S = 15.0
+CHANGING = frozenset({"Reason", "LastSchedEval", "Scheduler", "StartTime", "AdminComment"})
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +163,43 @@ async def test_cancel_and_requeue_hit_one_element_of_an_array_only(site: BareSlu
 async def _equals(runs: Callable[[], Awaitable[dict[int, str]]], states: set[str], count: int) -> bool:
     found = await runs()
     return len(found) == count and set(found.values()) <= states and bool(states) == bool(found)
+
+
+async def test_a_note_changes_nothing_else_and_leaves_an_array_whole(site: BareSlurm) -> None:
+    """All of it that waits is named, so that it stays one record; other words in the comment stay."""
+    slurm = adapter(site)
+    script = site.folder / "noted.sh"
+    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    for more in ((), ("-a", "1-60:3,70-75,90,99%2")):
+        asked = ("-p", "gpu,vgpu-wait", "--gres=vgpu:2g.20gb:1", "--comment=own", "-o", "/dev/null", *more)
+        job_id = int(site.run("sbatch", "--parsable", *asked, str(script)).stdout)
+        words = f"jobid={job_id}" if not more else f"jobid={job_id}_[{','.join(map(str, range(1, 61, 3)))},70-75,90,99]"
+        site.run("scontrol", "update", words, "admincomment=site words")
+        before = _fields(site, job_id)
+        run = await slurm.run_of(job_id)
+        assert run is not None
+        await slurm.note(run.key, "waits: n1 GPU 0")
+        await slurm.note(run.key, "waits: n1 GPU 1")
+        comment = "site words [vgpu: waits: n1 GPU 1]"
+        assert site.run("squeue", "-h", "-a", "-j", str(job_id), "-O", "admin_comment:60").stdout.strip() == comment
+        shown = site.run("scontrol", "-o", "show", "job", str(job_id)).stdout
+        assert f"AdminComment={comment} " in shown
+        assert _fields(site, job_id) == before
+        told = await slurm.notes(("gpu",))
+        assert (told.by_job[job_id], told.private) == ("waits: n1 GPU 1", False)
+        await slurm.note(replace(run.key, uid=1), "another's")
+        await slurm.note(run.key, "")
+        assert job_id not in (await slurm.notes(("gpu",))).by_job
+        assert "AdminComment=site words " in site.run("scontrol", "-o", "show", "job", str(job_id)).stdout
+        await slurm.cancel(run.key, "the test is over")
+
+
+def _fields(site: BareSlurm, job_id: int) -> dict[str, str]:
+    """What Slurm says of a job that is one record, without what its scheduler writes there all the time."""
+    shown = site.run("scontrol", "-o", "show", "job", str(job_id)).stdout.strip()
+    assert "\n" not in shown, shown
+    found = dict(re.findall(r"(\S+?)=(.*?)(?= \S+=|$)", shown))
+    return {name: text for name, text in found.items() if name not in CHANGING}
 
 
 async def test_refusals_and_silence_are_told_apart(site: BareSlurm, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ def test_example_is_read_and_shows_every_key() -> None:
     assert (pool.exclusive, pool.mode, pool.stuck_prolog) == (Exclusive.REFUSE, Mode.MANAGE, StuckProlog.REQUEUE)
     told = parse_pool(SHORT + "policy: {stuck_prolog: report}\n")
     assert told.stuck_prolog is StuckProlog.REPORT
+    assert pool.notices
+    assert not parse_pool(SHORT + "policy: {notices: off}\n").notices
 
 
 def test_short_file_gets_the_defaults() -> None:
