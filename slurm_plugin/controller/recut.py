@@ -15,12 +15,13 @@ from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand
 from slurm_plugin.mig.geometry import mask
 from slurm_plugin.model import Gpu
-from slurm_plugin.planner.plan import Plan, plan
+from slurm_plugin.planner.plan import Plan, Step, plan
 from slurm_plugin.planner.problem import Limits, Line
 
 TARGET_S = 300.0  # a target that was not reached for so long is given up
 RESTORE_S = 5.0  # between two looks for what could go back to its default
 SOLVE_S = 0.3  # longest that the solver takes; then the best it has found goes
+JOBS_NAMED = 3  # jobs that a GPU's reason names
 JOBS_TOLD = 100  # waiting jobs that are told of with a reason
 
 
@@ -159,16 +160,23 @@ def _targets(state: State, question: Question, made: Plan) -> tuple[dict[str, Ta
     for step in made.steps:
         there = (one for one in question.gpus[step.state] if one[1].uuid not in found)
         ranked = sorted(there, key=lambda one: (changing.get(one[0], 0), _last(state, one[1]), one[0], one[1].index))
-        chosen = 0
+        chosen, why = 0, _why(question, made, step)
         for name, gpu in ranked:
             if chosen < step.gpus and changing.get(name, 0) < most:
-                found[gpu.uuid] = Target(
-                    node=name, destroy=step.destroy, create=step.create, why=step.why, since=state.now
-                )
+                found[gpu.uuid] = Target(node=name, destroy=step.destroy, create=step.create, why=why, since=state.now)
                 changing[name] = changing.get(name, 0) + 1
                 chosen += 1
         left += step.gpus - chosen
     return found, f"{made.why}; {left} GPUs later, a node changes {most} at once" if left else ""
+
+
+def _why(question: Question, made: Plan, step: Step) -> str:
+    """The step's reason, with the first jobs that what it creates may serve."""
+    new, where = {name for name, _ in step.create}, (step.state.place, step.state.model)
+    lines = [one.want.line for one in made.served if one.profile in new and (one.place, one.model) == where]
+    jobs = dict.fromkeys(demand.job_id for line in lines if line for demand in question.jobs.get(line, ()))
+    named = ", ".join(f"job {job_id}" for job_id in list(jobs)[:JOBS_NAMED])
+    return f"{step.why}; first {named}" if named else step.why
 
 
 def _last(state: State, gpu: Gpu) -> float:

@@ -92,7 +92,7 @@ async def test_while_paused_nothing_is_cut_for_the_queue(socket: Path, tmp_path:
         planned, changed = await told(site, link, "planned", "changed")
         assert (planned.what, changed.what) == ("planned", "changed")
         assert list(planned.created) == list(changed.created)
-        assert "3g.40gb" in changed.why
+        assert changed.why == "1x3g.40gb for waiting 3g.40gb; 3x1g.10gb idle goes; first job 1"
         await some_passes(site)
         assert len(await told(site, link, "planned", "changed")) == 2  # each is told once, whatever passes follow
 
