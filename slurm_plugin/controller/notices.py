@@ -28,7 +28,7 @@ from slurm_plugin.ports import QueuedJob, Slurm
 
 log = logging.getLogger(__name__)
 
-AFTER_S = 20.0  # most jobs start sooner, and need no line
+AFTER_S = 10.0  # most jobs start sooner, and need no line
 FIRST = 30  # of those that wait, by the pool's order
 ROUND_S = 10.0  # between two rounds
 A_ROUND = 5  # jobs looked at in one, and updates at the most
