@@ -32,6 +32,7 @@ from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.tasks import Tasks
 from slurm_plugin.agent.threads import Threads
 from slurm_plugin.agent.visitors import Visitors
+from slurm_plugin.nvml.hiding import blind_to
 from slurm_plugin.ports import Gpus, Slurm
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
 from slurm_plugin.wire import gpu_to_wire, grant_to_wire
@@ -61,6 +62,7 @@ class Agent:
         self._threads = Threads()
         self._started_at = time.time()
         self._version = version("vgpu-pool")
+        self._unseen = blind_to()
         self.book = Book()
         store = Store(config.state_dir, marks=marks_of(config.socket), at=at)
         journal = Journal(config.state_dir / "gpus", at=at)
@@ -169,6 +171,7 @@ class Agent:
             clock=time.time(),
             alarms=[*self.losses.alarms(), *self.runs.ledger.alarms()],
             unconfined=self.cgroup.why_not,
+            unseen=self._unseen,
             fault=self.runs.ledger.fault,
         )
 

@@ -104,6 +104,7 @@ def _node(node: pool_pb2.NodeStatus) -> NodeView:
         agent_connected=node.agent_connected,
         agent_version=inventory.agent_version,
         unconfined=inventory.unconfined,
+        unseen=inventory.unseen,
         gpus=tuple(
             _seen(_gpu(gpu, offers, holders), connected=node.agent_connected)
             for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.index)

@@ -146,6 +146,8 @@ def node_lines(node: NodeView, names: Names) -> list[str]:
     ]
     if node.unconfined:
         lines.append(f"  jobs are in no device cgroup: {safe(node.unconfined)}")
+    if node.unseen:
+        lines.append(f"  nobody sees here who keeps {safe(node.unseen)}")
     for gpu in node.gpus:
         lines += ["", *gpu_lines(gpu)]
     if node.grants:

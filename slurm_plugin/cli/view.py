@@ -78,6 +78,7 @@ class NodeView:
     agent_connected: bool
     agent_version: str
     unconfined: str  # why jobs here are in no device cgroup; empty when they are
+    unseen: str  # what a look at who has left a slice can't see on this kernel
     gpus: tuple[GpuView, ...]
     grants: tuple[GrantView, ...]
     waiting: tuple[WaitingView, ...]

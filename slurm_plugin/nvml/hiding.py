@@ -72,10 +72,13 @@ def hiding(suspicions: Mapping[Key, Suspicion]) -> dict[Key, dict[int, str]]:
     return found
 
 
-def sees_queues() -> bool:
-    """Does this kernel tell of descriptors in a socket's queue?"""
+def blind_to() -> str:
+    """What this kernel does not tell of; empty when it tells all that is looked for."""
     with socket.socket(socket.AF_UNIX) as one:
-        return "\nscm_fds:" in read(f"{PROC}/self/fdinfo/{one.fileno()}")
+        told = read(f"{PROC}/self/fdinfo/{one.fileno()}")
+    if "\nscm_fds:" not in told:
+        return "descriptors in a socket's queue, or open under another name (Linux older than 5.9)"
+    return "" if "\nino:" in told else "descriptors open under another name (Linux older than 5.14)"
 
 
 def _pids() -> set[int]:

@@ -120,6 +120,55 @@ def test_he_does_not_leave_his_jobs_cgroup(live: Live, victim: Victim) -> None:
     assert "left" not in live.output("bob", job)
 
 
+KEEPER = """
+import os, socket, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("keeper")
+listener.listen()
+print("listens", flush=True)
+time.sleep(1000)
+"""
+SENDER = """
+import os, socket, time
+while not os.path.exists("device"):
+    time.sleep(0.1)
+device = os.open(open("device").read(), os.O_RDONLY)
+kept = socket.socket(socket.AF_UNIX)
+kept.connect("keeper")
+socket.send_fds(kept, [b"x"], [device])
+print("sent", flush=True)
+"""
+
+
+def test_a_descriptor_that_he_left_in_a_socket_of_another_job_is_not_there_when_the_slice_is_hers(
+    live: Live, victim: Victim
+) -> None:
+    for name, code in (("keep.py", KEEPER), ("send.py", SENDER)):
+        (live.home("bob") / name).write_text(code)
+    keeper = live.submit("bob", f"-w{NODE}", script="exec python3 keep.py")
+    live.until(lambda: "listens" in live.output("bob", keeper), "he listens")
+    sender = live.submit("bob", "--gres=vgpu:2g.20gb", f"-w{NODE}", script=f"{SEE}; exec python3 send.py")
+    [(_, (slice_,))] = live.wait_sees("bob", sender)
+    fresh = live.home("bob") / "device.new"
+    fresh.write_text(str(caps(live, slice_)[0]))
+    fresh.rename(fresh.with_suffix(""))
+    live.until(lambda: "sent" in live.output("bob", sender), "he sent it")
+    live.until(lambda: "bob): descriptors on their way through a socket" in holder(live, slice_), "it is withheld")
+    hers = live.submit("alice", "--gres=vgpu:2g.20gb", f"-w{NODE}")
+    live.until(lambda: hers in grants(live) or live.state(hers) == "PENDING", "hers was looked at")
+    assert slice_ not in grants(live).get(hers, (0, ()))[1]
+    live.slurm("scancel", keeper)
+    live.until(lambda: not holder(live, slice_), "it is offered again")
+    live.wait_sees("alice", hers)
+
+
+def holder(live: Live, uuid: str) -> str:
+    """Who keeps this slice from others, as the status tells."""
+    nodes = json.loads(live.vgpu("status", "--json").out)["nodes"]
+    slices = [one for node in nodes for gpu in node["gpus"] for one in gpu["slices"]]
+    return next((str(one["held_by"]) for one in slices if one["uuid"] == uuid), "")
+
+
 # At the agent's socket
 
 

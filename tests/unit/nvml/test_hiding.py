@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.nvml import hiding as hiding_module
-from slurm_plugin.nvml.hiding import RENAMED, RING, SOCKET, TOO_MANY, Suspicion, hiding, sees_queues
+from slurm_plugin.nvml.hiding import RENAMED, RING, SOCKET, TOO_MANY, Suspicion, blind_to, hiding
 from slurm_plugin.nvml.holders import open_in
 from slurm_plugin.nvml.processes import users
 from tests.unit.nvml import hiders
@@ -121,5 +121,15 @@ def test_what_a_ring_tells_of_its_files(ring: str, has: bool) -> None:
     assert hiding_module._has_files(ring) is has
 
 
-def test_this_kernel_tells_of_queues() -> None:
-    assert sees_queues()
+@pytest.mark.parametrize(
+    ("told", "blind"),
+    [
+        ("pos:\t0\nino:\t7\nscm_fds: 0\n", ""),
+        ("pos:\t0\nscm_fds: 0\n", "open under another name (Linux older than 5.14)"),
+        ("pos:\t0\n", "in a socket's queue, or open under another name (Linux older than 5.9)"),
+    ],
+)
+def test_a_kernel_that_does_not_tell_is_known(monkeypatch: pytest.MonkeyPatch, told: str, blind: str) -> None:
+    assert blind_to() == ""
+    monkeypatch.setattr(hiding_module, "read", lambda _: told)
+    assert blind_to() == (f"descriptors {blind}" if blind else "")

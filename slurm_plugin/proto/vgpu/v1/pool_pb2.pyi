@@ -314,6 +314,7 @@ class Inventory(_message.Message):
     ALARMS_FIELD_NUMBER: _builtins.int
     UNCONFINED_FIELD_NUMBER: _builtins.int
     FAULT_FIELD_NUMBER: _builtins.int
+    UNSEEN_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     revision: _builtins.int
     """grows by one with each change, from agent start"""
@@ -326,6 +327,8 @@ class Inventory(_message.Message):
     """why jobs here are in no device cgroup; empty: they are"""
     fault: _builtins.str
     """why nothing can be bound on this node now; empty: it can"""
+    unseen: _builtins.str
+    """what a look at who has left a slice can't see on this kernel; empty: it sees all it looks for"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gpu]: ...
     @_builtins.property
@@ -350,10 +353,11 @@ class Inventory(_message.Message):
         alarms: _abc.Iterable[_builtins.str] | None = ...,
         unconfined: _builtins.str = ...,
         fault: _builtins.str = ...,
+        unseen: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "clock", b"clock", "fault", b"fault", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "clock", b"clock", "fault", b"fault", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "unseen", b"unseen", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
