@@ -264,6 +264,7 @@ class Engine:
         if desk.decision is not None:
             decision = decision.without(desk.overtaken, desk.decision)
         desk.decision, desk.decided_for = decision, desk.config
+        desk.steps.settled((plan.gpu for plan in decision.plan if plan.action is Action.KEEP), desk.clock())
         self._chronicle.see(decision)
         spoke = desk.tell(decision.offers)
         self._rescue.see(decision.lost)

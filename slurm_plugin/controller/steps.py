@@ -58,6 +58,11 @@ class Steps:
         for gpu in self._gpus.values():
             gpu.until = gpu.until if gpu.step else now
 
+    def settled(self, gpus: Iterable[str], now: float) -> None:
+        """These are as they are wanted, by whatever made them so: what failed there is nobody's to put right."""
+        for gpu in (self._gpus[uuid] for uuid in gpus if uuid in self._gpus):
+            gpu.error = gpu.error if gpu.until > now else ""
+
     def forget(self, node: str) -> None:
         """The node's agent is gone, and with it every answer."""
         for uuid in [uuid for uuid, gpu in self._gpus.items() if gpu.node == node]:

@@ -47,3 +47,16 @@ def test_an_apply_ends_the_wait_after_a_failure_and_not_that_for_an_answer() -> 
     assert steps.held(101.0) == {"GPU-a", "GPU-b"}
     steps.let_go(101.0)
     assert steps.held(101.0) == {"GPU-b"}
+
+
+def test_what_failed_is_told_until_the_gpu_is_as_it_is_wanted_whoever_made_it_so() -> None:
+    steps = Steps()
+    steps.ended(steps.started("n1", "GPU-a", 100.0), "busy", 100.0)
+    steps.settled(["GPU-a", "GPU-b"], 100.0 + FIRST_PAUSE_S / 2)  # it is being left alone
+    assert list(steps.problems("n1")) == ["GPU GPU-a: change failed: busy"]
+    steps.settled(["GPU-b"], 110.0)
+    assert list(steps.problems("n1")) == ["GPU GPU-a: change failed: busy"]
+    steps.settled(["GPU-a"], 110.0)
+    assert list(steps.problems("n1")) == []
+    steps.ended(steps.started("n1", "GPU-a", 110.0), "busy", 110.0)
+    assert steps.held(110.0 + FIRST_PAUSE_S + 1) == {"GPU-a"}  # it waits as after a second failure
