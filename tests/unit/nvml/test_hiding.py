@@ -122,6 +122,31 @@ def test_what_a_ring_tells_of_its_files(ring: str, has: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("call", "waits_in", "passing"),
+    [
+        ("46 0x3 0x7f00", "sock_alloc_send_pskb", True),
+        ("46 0x3 0x7f00", "handle_userfault", True),
+        ("46 0x3 0x7f00", "0", True),
+        ("46 0x3 0x7f00", "wait_woken", False),  # for the network
+        ("47 0x3 0x7f00", "unix_stream_read_generic", False),  # for a message that has yet to come
+        ("47 0x3 0x7f00", "handle_userfault", True),
+        ("-1 0x0 0x0", "unix_wait_for_peer", True),  # a worker of an io_uring
+        ("0 0x3 0x7f00", "handle_userfault", False),
+        ("running", "0", False),
+        ("", "", False),  # it is gone
+    ],
+)
+def test_a_thread_that_has_a_message_in_hand_is_told_by_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, waits_in: str, passing: bool
+) -> None:
+    monkeypatch.setattr(hiding_module, "_SENDS", {"46"})
+    monkeypatch.setattr(hiding_module, "_RECEIVES", {"47"})
+    (tmp_path / "syscall").write_text(f"{call}\n")
+    (tmp_path / "wchan").write_text(waits_in)
+    assert hiding_module._is_passing(str(tmp_path)) is passing
+
+
+@pytest.mark.parametrize(
     ("told", "blind"),
     [
         ("pos:\t0\nino:\t7\nscm_fds: 0\n", ""),
