@@ -4,6 +4,7 @@ Blocking: called on threads. Crash: every line is whole but perhaps the last, wh
 """
 
 import errno
+import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from slurm_plugin.history import LIMIT_MAX, Entry, from_line, to_line
 
 FILE_BYTES = 8 << 20  # some 30,000 entries; there are two files
 MODE = 0o600
+CLOCK_S = 3600.0  # entries are in order but for what a clock was put back: by no more than this
 
 
 class HistoryFile:
@@ -41,13 +43,19 @@ class HistoryFile:
                     raise
 
     def read(self, node: str, since: float, limit: int) -> tuple[list[Entry], bool]:
-        """The newest entries, oldest first, and whether there are older ones. Raises OSError."""
+        """The newest entries, oldest first, and whether there are older ones. Raises OSError.
+
+        Bound: 0.5 s, whatever is asked for.
+        """
         found: list[Entry] = []
         most = min(max(1, limit), LIMIT_MAX)
+        about = f'"node":{json.dumps(node)}'
         for line in self._backwards():
-            if node and node not in line:
+            if node and about not in line:
                 continue
             entry = from_line(line)
+            if entry is not None and entry.at < since - CLOCK_S:
+                break
             if entry is None or (node and entry.node != node) or entry.at < since:
                 continue
             if len(found) == most:

@@ -12,6 +12,7 @@ from slurm_plugin.controller.pause import REASON_MAX
 from slurm_plugin.errors import RequestError
 from slurm_plugin.link.client import Link
 from slurm_plugin.planning import Follow, Guarantee, Planning
+from slurm_plugin.pool import Mode
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from tests.integration.controller.site import ListAgent, until
 from tests.integration.controller.test_controller import Site, controller
@@ -180,6 +181,23 @@ async def test_a_plan_for_another_policy_is_made_for_the_queue_as_it_is(socket: 
         assert not n1.steps
         assert site.engine.desk.decision is not None
         assert site.engine.desk.decision.recuts.vain is None
+
+
+async def test_a_pool_that_is_only_observed_plans_for_the_queue_too(socket: Path, tmp_path: Path) -> None:
+    planning = {"follow": "queue", "batch_window_s": 60}
+    policy = {"version": 1, "pool": "hpc", "partitions": ["gpu"], "nodes": [{"hosts": "n1"}], "planning": planning}
+    async with controller(socket, tmp_path, mode=Mode.OBSERVE) as site, site.agent("n1", pools.SEVEN) as n1:
+        await until(lambda: site.engine.desk.decision and n1.offers is not None)
+        await until(lambda: site.engine.desk.roster["n1"].gpus)
+        site.slurm.jobs[1] = pools.pending(1, "7g.80gb")
+        await until(lambda: site.engine.desk.books.jobs)
+        async with await site.link() as link:
+            plan = await link.plan(json.dumps({**policy, "policy": {"mode": "observe"}}))
+        assert [(gpu.action, gpu.why) for gpu in plan.gpus] == [
+            ("change", "1x7g.80gb for waiting 7g.80gb; 7x1g.10gb idle goes; first job 1")
+        ]
+        assert not n1.steps
+        assert not site.slurm.written
 
 
 async def test_nodes_without_a_controller_still_start_jobs_on_what_it_left(socket: Path, tmp_path: Path) -> None:

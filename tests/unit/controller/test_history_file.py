@@ -57,6 +57,19 @@ def test_the_newest_of_a_node_since_a_time(tmp_path: Path) -> None:
     assert times(file, "n") == []
 
 
+def test_a_clock_that_was_put_back_hides_nothing(tmp_path: Path) -> None:
+    file = HistoryFile(tmp_path)
+    file.append([entry(5000.0), entry(4000.0), entry(5001.0)])
+    assert times(file, since=5000.0) == [5000.0, 5001.0]
+
+
+def test_a_node_of_any_name_is_found(tmp_path: Path) -> None:
+    file = HistoryFile(tmp_path)
+    names = ['a"b', "ü", "n1", "n11"]
+    file.append([entry(float(nth), name) for nth, name in enumerate(names)])
+    assert [times(file, name) for name in names] == [[0.0], [1.0], [2.0], [3.0]]
+
+
 def test_no_answer_is_longer_than_its_bound(tmp_path: Path) -> None:
     file = HistoryFile(tmp_path)
     file.append([entry(float(at)) for at in range(LIMIT_MAX + 5)])
