@@ -141,13 +141,19 @@ class Notices:
         self._read_at = float("-inf")
 
     async def run(self) -> None:
-        """For ever, whatever Slurm says."""
+        """For ever, whatever Slurm says. A line is a courtesy: no error of ours in one ends the controller."""
+        problems = self._desk.problems
         while True:
             began = time.monotonic()
             try:
                 await self._round()
             except SlurmError as error:
                 log.warning("notices.slurm", extra={"error": str(error)})
+            except Exception as error:
+                problems["notices"] = f"jobs are not told why they wait: {type(error).__name__}: {error}"
+                log.exception("notices.failed")
+            else:
+                problems.pop("notices", None)
             await asyncio.sleep(max(ROUND_S, SHARE * (time.monotonic() - began)))
 
     async def _round(self) -> None:

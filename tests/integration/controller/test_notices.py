@@ -133,6 +133,22 @@ async def test_a_slurm_that_does_not_answer_is_asked_again(socket: Path, tmp_pat
         assert len(site.slurm.notes_written) == count + 1
 
 
+async def test_an_error_of_ours_is_told_and_stops_nothing_else(
+    socket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("odd job")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(notices, "explain", broken)
+        async with busy(socket, tmp_path, Clock()) as site:
+            problems = site.engine.desk.problems
+            await until(lambda: "odd job" in problems.get("notices", ""))
+            await some_passes(site)
+            patch.undo()
+            await until(lambda: site.slurm.notes_written and "notices" not in problems)
+
+
 async def test_a_pool_that_only_watches_writes_nothing(socket: Path, tmp_path: Path) -> None:
     async with busy(socket, tmp_path, Clock(), mode=Mode.OBSERVE) as site:
         site.slurm.jobs[8] = replace(pools.pending(8, "1g.10gb"), submitted_at=STARTED)
