@@ -1,0 +1,174 @@
+"""PURE: what lies in an attempt's folder, for every executor alike.
+
+    work/             the job's working folder: inputs are put here before it starts, outputs are taken from here after
+    script  go        what the user wrote, and what starts it with its arguments, environment and limits
+    wrapper           runs `go`; wrapper.sh
+    claim             a symbolic link, made in one atomic step, that leads nowhere: its text says who has the attempt
+    session           the process that leads the job's session
+    stdout  stderr    what the job writes, as bytes
+    exit              how it ended; its sizes of the output are final. Written beside and moved here
+    timeout           there once its limit has passed
+
+All of it is the job's user's own, who may write anything there: what is read is bounded and judged.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from uuid import UUID
+
+from federation.errors import Refused
+from federation.model.spec import JobSpec
+from federation.model.states import End, Outcome
+from federation.model.token import Key
+
+WORK, SCRIPT, GO, WRAPPER, CLAIM, SESSION, EXIT = "work", "script", "go", "wrapper", "claim", "session", "exit"
+STDOUT, STDERR = "stdout", "stderr"
+FENCE = "fence"  # the claim's text when we made it, so that the attempt never runs
+MARK = "FED_JOB"  # a variable of each process of a job, with its key
+
+MAX_SCRIPT = 4 << 20  # bytes; Slurm's own default
+MAX_STRING = (128 << 10) - 1  # bytes of one argument or variable; Linux's own bound
+MAX_STRINGS = 1 << 20  # bytes of all of them; Linux has 2 MiB at the least
+MAX_RECORD = 512  # bytes of a claim or an exit record
+MAX_AT = 1 << 40  # Unix seconds
+RESET = "FED_RESET"  # how the wrapper tells `go` which signals to stop ignoring
+
+_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+_CLAIM = re.compile(r"run\.(\d{1,10})\.(\d{1,20})\.([0-9a-f-]{36})\.(\d{1,12})")
+_EXIT = re.compile(r"(code|signal|unknown) (\d{1,3}) (\d{1,12}) (\d{1,12}) (\d{1,18}) (\d{1,18}) (-|term|timeout)\n")
+_FOLDER = re.compile(r"([0-9a-f]{32})\.(\d{1,9})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who has an attempt. `pid`, `start` (ticks since boot) and `boot` name one process for all time."""
+
+    fence: bool = False
+    pid: int = 0
+    start: int = 0
+    boot: str = ""
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """An exit record. `by_term`: the wrapper itself was told to end, which is the backend's doing and not a user's."""
+
+    outcome: Outcome
+    by_term: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What an attempt's folder shows. `uid`: whose it is; None: there is no folder. `since`: when it was made."""
+
+    uid: int | None = None
+    since: float = 0.0
+    claim: Claim | None = None
+    ending: Ending | None = None
+
+
+def name_of(key: Key) -> str:
+    """Of the folder, and of the job in a scheduler: no text of a user's."""
+    return f"{key.token.hex}.{key.attempt}"
+
+
+def key_of(name: str) -> Key | None:
+    found = _FOLDER.fullmatch(name)
+    return Key(UUID(hex=found[1]), int(found[2])) if found else None
+
+
+def check(spec: JobSpec) -> None:
+    """Raises Refused, for what no backend could run as it was written."""
+    script = spec.script
+    if not script.startswith(b"#!"):
+        hint = "begin it with the program that runs it, such as #!/bin/sh"
+        raise Refused("this does not look like a batch script: its first line must begin with #!", hint=hint)
+    if b"\r\n" in script:
+        hint = "sed -i 's/\\r$//' SCRIPT converts it"
+        raise Refused("the batch script has DOS line breaks (\\r\\n) instead of UNIX line breaks (\\n)", hint=hint)
+    if b"\0" in script:
+        raise Refused("the batch script has a NUL byte in it")
+    if len(script) > MAX_SCRIPT:
+        raise Refused(f"the batch script has {len(script)} bytes; {MAX_SCRIPT} are the most")
+    strings = [*spec.args, *(name + b"=" + value for name, value in spec.env)]
+    if any(b"\0" in one for one in strings):
+        raise Refused("an argument or a variable has a NUL byte in it")
+    if any(len(one) > MAX_STRING for one in strings) or sum(map(len, strings)) > MAX_STRINGS:
+        raise Refused(f"arguments and variables may have {MAX_STRING} bytes each and {MAX_STRINGS} in all")
+    for name, _ in spec.env:
+        if not _NAME.fullmatch(name):
+            raise Refused(f"{name[:64].decode('utf-8', 'backslashreplace')!r} is no variable's name")
+
+
+def files(key: Key, spec: JobSpec, *, most_memory_mib: int = 0) -> dict[str, bytes]:
+    """What is to be put into the folder before the job starts; all of it may be run. Raises Refused."""
+    check(spec)
+    wrapper = resources.files(__package__).joinpath("wrapper.sh").read_bytes()
+    return {SCRIPT: spec.script, GO: _go(key, spec, most_memory_mib), WRAPPER: wrapper}
+
+
+def _go(key: Key, spec: JobSpec, most_memory_mib: int) -> bytes:
+    """Bytes are quoted for a shell and never looked at by one: variables go to env(1) as arguments."""
+    limit = f"ulimit -d {most_memory_mib << 10} || exit 1\n" if most_memory_mib else ""
+    variables = [MARK.encode() + b"=" + name_of(key).encode(), *(name + b"=" + value for name, value in spec.env)]
+    words = b" ".join(map(_quoted, (*variables, b"../" + SCRIPT.encode(), *spec.args)))
+    head = (
+        "#!/bin/sh\n"
+        f"echo $$ > {SESSION}\n"
+        f"exec > {STDOUT} 2> {STDERR} < /dev/null\n"
+        "umask 022\n"
+        f"cd {WORK} || exit 1\n"
+        f"{limit}"
+        f"exec setsid env -u {RESET} ${RESET} "
+    )
+    return head.encode() + words + b"\n"
+
+
+def _quoted(word: bytes) -> bytes:
+    return shlex.quote(word.decode("latin-1")).encode("latin-1")
+
+
+def argv(folder: str, limit_s: int) -> list[str]:
+    return ["/bin/sh", f"{folder}/{WRAPPER}", folder, str(limit_s)]
+
+
+def parse_claim(text: str) -> Claim:
+    """A text that is none of ours was put there by the user: the attempt is his, and no process has it."""
+    if text == FENCE:
+        return Claim(fence=True)
+    found = _CLAIM.fullmatch(text)
+    if found is None:
+        return Claim()
+    return Claim(pid=int(found[1]), start=int(found[2]), boot=found[3], at=_at(found[4]))
+
+
+def parse_exit(text: str) -> Ending | None:
+    """None: not a record."""
+    found = _EXIT.fullmatch(text)
+    if found is None or int(found[2]) > 255:
+        return None
+    kind, number, why = found[1], int(found[2]), found[7]
+    end = {"code": End.EXITED, "signal": End.SIGNALED, "unknown": End.SIGNALED}[kind]
+    outcome = Outcome(
+        end=End.TIMEOUT if why == "timeout" else end,
+        exit_code=number if kind == "code" else None,
+        signal=number if kind == "signal" else None,
+        started_at=_at(found[3]),
+        ended_at=_at(found[4]),
+        stdout_size=int(found[5]),
+        stderr_size=int(found[6]),
+        reason="what waited for it was killed" if kind == "unknown" else "",
+    )
+    return Ending(outcome=outcome, by_term=why == "term" or kind == "unknown")
+
+
+def _at(text: str) -> float:
+    return float(min(int(text), MAX_AT))
+
+
+def portions(keys: Sequence[Key], most: int) -> list[Sequence[Key]]:
+    return [keys[at : at + most] for at in range(0, len(keys), most)]

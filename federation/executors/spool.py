@@ -1,0 +1,156 @@
+"""The folders of a pool's attempts, on a file system of this host's.
+
+The spool belongs to the daemon, and only it makes folders there; what is in a folder belongs to the job's user. So no
+user can put a link where a folder is expected, and whatever is written inside is written as the user.
+All calls block: they are for a thread.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from federation.access.acting import Account, acting_as
+from federation.access.paths import Folder
+from federation.errors import Refused, Unavailable
+from federation.executors import layout
+from federation.executors.layout import Record
+from federation.model.token import Key
+
+SPOOL_MODE = 0o711  # users pass through, and can't list
+
+
+class Spool:
+    """Made when it is first used. `root` must be the same path wherever the pool's jobs run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, key: Key) -> Path:
+        return self.root / layout.name_of(key)
+
+    def open(self) -> None:
+        """Raises Unavailable."""
+        try:
+            self.root.mkdir(mode=SPOOL_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(f"the pool's spool {self.root} can't be made: {error.strerror}") from None
+
+    def prepare(self, key: Key, account: Account) -> Path:
+        """The attempt's folder with the job's own in it, both his. Raises Refused (it is another's), Unavailable.
+
+        Crash: a folder of the daemon's own without a claim is empty, and is given to its user the next time.
+        """
+        self.open()
+        folder = self.folder(key)
+        try:
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+            facts = folder.lstat()
+            if facts.st_uid != account.uid:
+                self._give(folder, facts.st_uid, account)
+            with acting_as(account), suppress(FileExistsError):
+                (folder / layout.WORK).mkdir(mode=0o700)
+        except OSError as error:
+            raise Unavailable(f"the job's folder {folder} can't be made: {error.strerror}") from None
+        return folder
+
+    def _give(self, folder: Path, owner: int, account: Account) -> None:
+        if owner != os.geteuid() or os.path.lexists(folder / layout.CLAIM):
+            raise Refused(f"the folder of this attempt is not {account.name}'s")
+        os.chown(folder, account.uid, account.gid, follow_symlinks=False)
+
+    def lay(self, key: Key, account: Account, files: Mapping[str, bytes]) -> None:
+        """Durable when it returns. Raises Refused, Unavailable."""
+        path = self.prepare(key, account)
+        with acting_as(account), Folder(path) as folder:
+            for name, content in files.items():
+                part = f"{name}.part".encode()
+                try:
+                    with suppress(FileNotFoundError):
+                        folder.remove(part)
+                    with os.fdopen(folder.open_to_write(part, 0o700), "wb") as file:
+                        file.write(content)
+                        file.flush()
+                        os.fsync(file.fileno())
+                    folder.move(part, name.encode())
+                except OSError as error:
+                    raise Unavailable(f"{name} of the job can't be written: {error.strerror}") from None
+
+    def record(self, key: Key) -> Record:
+        """Raises OSError, when nothing can be said: also for a spool that is not there, such as one not mounted."""
+        path = self.folder(key)
+        try:
+            facts = path.lstat()
+        except FileNotFoundError:
+            self.root.stat()
+            return Record()
+        try:
+            claim = layout.parse_claim((path / layout.CLAIM).readlink().as_posix()[: layout.MAX_RECORD])
+        except FileNotFoundError:
+            claim = None
+        except OSError as error:
+            if error.errno != 22:  # EINVAL: a file or a folder that its user put there, and a wrapper would not pass
+                raise
+            claim = layout.parse_claim("")
+        ending = layout.parse_exit(self.read(key, layout.EXIT)) if claim is not None else None
+        return Record(uid=facts.st_uid, since=facts.st_mtime, claim=claim, ending=ending)
+
+    def read(self, key: Key, name: str) -> str:
+        """The begin of a small file; nothing of one that is not there, or that is no plain file."""
+        try:
+            with Folder(self.folder(key)) as folder, os.fdopen(folder.open_to_read(name.encode()), "rb") as file:
+                return file.read(layout.MAX_RECORD).decode("ascii", "replace")
+        except (FileNotFoundError, Refused):
+            return ""
+
+    def fence(self, key: Key) -> bool:
+        """Whether the claim is ours now, durably. Raises Unavailable."""
+        self.open()
+        folder = self.folder(key)
+        try:
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+            with suppress(FileExistsError):
+                (folder / layout.CLAIM).symlink_to(layout.FENCE)
+            ours = self.record(key).claim == layout.parse_claim(layout.FENCE)
+            for path in (folder, self.root):
+                _sync(path)
+        except OSError as error:
+            raise Unavailable(f"the attempt can't be claimed: {error.strerror}") from None
+        return ours
+
+    def forget(self, key: Key) -> None:
+        """All but the claim goes. Raises Unavailable."""
+        folder = self.folder(key)
+        try:
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name != layout.CLAIM:
+                        _remove(entry)
+        except OSError as error:
+            raise Unavailable(f"{folder} can't be cleared: {error.strerror}") from None
+
+    def attempts(self) -> Iterator[Key]:
+        """Of every attempt that has a folder."""
+        with suppress(FileNotFoundError), os.scandir(self.root) as entries:
+            for entry in entries:
+                if (key := layout.key_of(entry.name)) is not None:
+                    yield key
+
+
+def _remove(entry: "os.DirEntry[str]") -> None:
+    """Through no link, as rmtree goes by descriptors."""
+    if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry.path)
+    else:
+        Path(entry.path).unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

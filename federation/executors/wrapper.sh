@@ -1,0 +1,94 @@
+#!/bin/sh
+# Runs one attempt of a job: claims it, starts it, records its end. Arguments: its folder; its limit in seconds (0: none).
+# The job is `go`, in a session of its own. Every file that is written here is described in layout.py.
+umask 077
+cd -- "$1" || exit 0 # forgotten: it must not run
+limit=$2
+signals='HUP INT QUIT TERM USR1 USR2'
+
+# The claim: one atomic create that says who made it. Who finds another's runs nothing. A server of files that answers
+# twice may call our own claim somebody else's, so it is read.
+boot=$(cat /proc/sys/kernel/random/boot_id)
+read -r stat < "/proc/$$/stat"
+set -- ${stat##*) }
+shift 19
+started=$(date +%s)
+me=run.$$.$1.$boot.$started
+ln -s "$me" claim 2> /dev/null || [ "$(readlink claim)" = "$me" ] || exit 0
+sync . 2> /dev/null
+
+deliver() {
+    read -r session 2> /dev/null < session || return
+    kill -s "$1" -- "-$session" 2> /dev/null || kill -s "$1" "$session" 2> /dev/null
+}
+why=-
+for signal in $signals; do trap "deliver $signal" "$signal"; done
+trap 'why=term' TERM # Slurm's goes to every process of a job
+
+# Who waits for the job must tell a death by a signal from an exit code above 128, as a shell can't, and outlive what is
+# sent to all of the job's processes.
+if [ "$(awk 'BEGIN { print system("kill -9 $$") }' 2> /dev/null)" = 265 ]; then
+    waits='awk'
+elif perl -e 1 2> /dev/null; then
+    waits='perl'
+else
+    waits='sh'
+fi
+reset=
+env --default-signal=TERM true 2> /dev/null && reset=--default-signal=$(echo $signals | tr ' ' ,)
+export FED_RESET="$reset"
+(
+    [ -z "$reset" ] || trap '' $signals
+    case $waits in
+    awk) exec awk 'BEGIN { print system("exec ./go") }' > status ;;
+    perl) exec perl -e '$s = system("./go"); print $s & 127 ? 256 + ($s & 127) : $s >> 8, "\n"' > status ;;
+    *) ./go; echo $? > status ;;
+    esac
+) &
+child=$!
+
+if [ "$limit" -gt 0 ]; then
+    (
+        trap - $signals
+        sleep "$limit"
+        : > timeout
+        deliver TERM
+        sleep 30
+        deliver KILL
+    ) &
+fi
+
+while kill -0 "$child" 2> /dev/null; do wait "$child"; done
+result=
+[ -s status ] && read -r result < status
+if [ -z "$result" ]; then # who waited was killed: the job may run on
+    while read -r session 2> /dev/null < session && kill -0 -- "-$session" 2> /dev/null; do sleep 1; done
+fi
+ended=$(date +%s)
+deliver KILL # what it left behind
+
+if [ -z "$result" ]; then
+    kind=unknown number=0 code=1
+elif [ "$result" -ge 256 ]; then
+    kind=signal number=$((result & 127)) code=$((128 + number))
+else
+    kind=code number=$result code=$result
+fi
+[ -e timeout ] && why=timeout
+
+record() {
+    out=$(wc -c < stdout) && err=$(wc -c < stderr) || out=0 err=0
+    echo "$kind $number $started $ended $((out)) $((err)) $why" > exit.part && sync exit.part && mv -f exit.part exit
+}
+tries=0
+until record 2> /dev/null; do # a full disk may have room again
+    tries=$((tries + 1))
+    [ "$tries" -lt 100 ] || exit 1
+    sleep 3
+done
+sync . 2> /dev/null
+if [ "$limit" -gt 0 ]; then # the guard of the limit, and its sleep
+    trap '' TERM
+    kill -s TERM 0
+fi
+exit "$code"
