@@ -22,7 +22,7 @@ from slurm_plugin.nvml.processes import PROC, link, names, read, tables, users
 log = logging.getLogger(__name__)
 Key = TypeVar("Key", bound=Hashable)
 
-PASSES = 4  # over a user's processes, if he has any: he may move a descriptor about while we look
+PASSES = 8  # over a user's processes, if he has any: he may move a descriptor about while we look
 MOST_PROCESSES = 32_768
 MOST_THREADS = 4_096  # looked at of one process; whoever has more counts as hiding
 MOST_DESCRIPTORS = 65_536  # likewise, of one table
