@@ -33,6 +33,7 @@ from slurm_plugin.controller.state import (
     State,
 )
 from slurm_plugin.controller.wants import Demand, OfferNode
+from slurm_plugin.guarantees import Margin
 from slurm_plugin.model import Grant, Step
 from slurm_plugin.pool import Mode, StuckProlog
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
@@ -90,7 +91,7 @@ def decide(state: State) -> Decision:
         lost=lost if _sends_back(state) else (),
         loans=_loans(state, wanted, offering),
         recuts=before if state.config.mode is Mode.OBSERVE else replace(state.recuts, kept=offering.kept),
-        margins=margins(state, [n for n, node in nodes.items() if _takes_jobs(node.state)]) if part is None else (),
+        margins=_margins(state, nodes) if part is None else (),
     )
 
 
@@ -108,6 +109,12 @@ def _follow_queue(
         nodes = _laid_out(state, nodes)
         offering = _offering(state, nodes, wanted)
     return state, nodes, offering
+
+
+def _margins(state: State, nodes: Mapping[str, _Node]) -> tuple[Margin, ...]:
+    """What is kept back for a re-cut keeps no guarantee any more."""
+    away = {uuid for node in nodes.values() for uuid in node.layout.away} if state.promises else ()
+    return margins(state, [name for name, node in nodes.items() if _takes_jobs(node.state)], away)
 
 
 def _here(state: State, nodes: Mapping[str, _Node]) -> dict[str, Here]:

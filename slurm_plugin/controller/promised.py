@@ -1,42 +1,72 @@
-"""PURE: how well the guarantees are kept at this moment."""
+"""PURE: how well the guarantees are kept at this moment, and which re-cuts would leave one short meanwhile."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from slurm_plugin.controller.question import guarantees
+from slurm_plugin.controller.recuts import Target
 from slurm_plugin.controller.state import Agent, NodeState, State
 from slurm_plugin.guarantees import Margin, Promise
+from slurm_plugin.mig.geometry import Layout
 from slurm_plugin.mig.products import product_of
+from slurm_plugin.planner.problem import Guarantee
 
 _Takers = tuple[int, ...]  # which guarantees a slice may be kept for
 
 
-def margins(state: State, open_nodes: Collection[str]) -> tuple[Margin, ...]:
-    """`open_nodes` take jobs: idle slices elsewhere serve nobody. Nothing while an agent is not back yet.
+def margins(state: State, open_nodes: Collection[str], away: Collection[str] = ()) -> tuple[Margin, ...]:
+    """`open_nodes` take jobs: idle slices elsewhere serve nobody, nor do those that are `away`.
 
-    No idle slice is counted for two guarantees: each takes first what fewest others could have.
+    Nothing while an agent is not back yet.
     """
     if not state.promises or any(node.agent is Agent.EXPECTED for node in state.nodes.values()):
         return ()
     asked = guarantees(state, {})
-    idle = _idle(state, open_nodes)
-    have = [0 if one.idle else one.held for one in asked]
-    for nth in sorted(range(len(asked)), key=lambda n: (sum(c for takers, c in idle.items() if n in takers), n)):
-        _take(idle, have, nth, max(0, asked[nth].at_least - have[nth]))
-    for nth in range(len(asked)):
-        have[nth] += sum(count for takers, count in idle.items() if nth in takers)
+    have = _have(asked, _idle(state, open_nodes, away))
     return tuple(Margin(guarantee=one.name, at_least=one.at_least, have=have[nth]) for nth, one in enumerate(asked))
 
 
-def _take(idle: Counter[_Takers], have: list[int], nth: int, needed: int) -> None:
-    for takers in sorted((t for t in idle if nth in t), key=lambda t: (len(t), t)):
-        taken = min(needed, idle[takers])
-        idle[takers] -= taken
-        have[nth] += taken
-        needed -= taken
+def harmless(state: State, open_nodes: Collection[str], targets: Mapping[str, Target]) -> dict[str, Target]:
+    """Those of new targets that leave no guarantee short, or shorter than it is, until all of them are done.
+
+    What one GPU is to have keeps nothing that another one loses before it is there.
+    """
+    if not state.promises or not targets:
+        return dict(targets)
+    away = {uuid for gpu, one in state.recuts.targets.items() for uuid in _going(state, gpu, one)}
+    asked, idle = guarantees(state, {}), _idle(state, open_nodes, away)
+    least = [min(one.at_least, have) for one, have in zip(asked, _have(asked, idle), strict=True)]
+    found: dict[str, Target] = {}
+    for gpu, target in targets.items():
+        takers = _takers(state.nodes[target.node], state.promises)
+        lost, made = _kept_for(takers, target.destroy), _kept_for(takers, target.create)
+        trial = Counter(idle)
+        trial.subtract(lost)
+        trial.update(made)
+        if all(have >= needed for have, needed in zip(_have(asked, trial), least, strict=True)):
+            found[gpu] = target
+            idle.subtract(lost - made)
+    return found
 
 
-def _idle(state: State, open_nodes: Collection[str]) -> Counter[_Takers]:
+def _have(asked: Sequence[Guarantee], idle: Mapping[_Takers, int]) -> list[int]:
+    """What keeps each: slices that its account holds, where those count, and idle ones.
+
+    No idle slice is counted for two that need it: each takes first what fewest others could have.
+    """
+    left = Counter(idle)
+    have = [0 if one.idle else one.held for one in asked]
+    for nth in sorted(range(len(asked)), key=lambda n: (sum(c for takers, c in idle.items() if n in takers), n)):
+        needed = asked[nth].at_least - have[nth]
+        for takers in sorted((t for t in left if nth in t), key=lambda t: (len(t), t)):
+            taken = max(0, min(needed, left[takers]))
+            left[takers] -= taken
+            have[nth] += taken
+            needed -= taken
+    return [held + sum(c for takers, c in left.items() if nth in takers) for nth, held in enumerate(have)]
+
+
+def _idle(state: State, open_nodes: Collection[str], away: Collection[str]) -> Counter[_Takers]:
     found: Counter[_Takers] = Counter()
     for name in open_nodes:
         node = state.nodes[name]
@@ -44,9 +74,19 @@ def _idle(state: State, open_nodes: Collection[str]) -> Counter[_Takers]:
         found.update(
             takers[piece.profile]
             for piece in node.view.slices
-            if piece.uuid not in node.view.holder and piece.profile in takers
+            if piece.uuid not in node.view.holder and piece.uuid not in away and piece.profile in takers
         )
     return found
+
+
+def _going(state: State, gpu: str, target: Target) -> Iterable[str]:
+    node = state.nodes.get(target.node)
+    there = next((one for one in node.view.gpus if one.uuid == gpu), None) if node else None
+    return (i.uuid for i in there.instances if (i.profile, i.start) in target.destroy) if there else ()
+
+
+def _kept_for(takers: Mapping[str, _Takers], layout: Layout) -> Counter[_Takers]:
+    return Counter(takers[profile] for profile, _ in layout if profile in takers)
 
 
 def _takers(node: NodeState, promises: Sequence[Promise]) -> Mapping[str, _Takers]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slurm_plugin.controller import rooms
+from slurm_plugin.controller.promised import harmless
 from slurm_plugin.controller.question import Here, Question, ask, follows
 from slurm_plugin.controller.recuts import Event, Recuts, Target, Waiting
 from slurm_plugin.controller.state import State
@@ -105,7 +106,10 @@ def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], la
     if answer is None:
         return replace(now, lacking_since=since, waiting=before.waiting, why=before.why)
     question, made = answer
-    targets, left = _targets(state, question, made)
+    chosen, left = _targets(state, question, made)
+    targets = harmless(state, [name for name, node in here.items() if node.offer is not None], chosen)
+    if len(targets) < len(chosen):
+        left = f"{left or made.why}; {len(chosen) - len(targets)} GPUs later, so that no guarantee lacks meanwhile"
     kept = {uuid: room for uuid, room in now.rooms.items() if uuid not in targets}
     changing = {*now.targets, *targets}
     search = rooms.Search(state=state, here=here, question=question, changing=changing, kept=kept)
@@ -118,7 +122,7 @@ def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], la
         looked_at=state.now,
         waiting=_waiting(question, made),
         why=left or made.why,
-        vain=None if made.steps else question.problem,
+        vain=None if targets else question.problem,
         events=(*now.events, *new),
     )
 
@@ -133,7 +137,7 @@ def _answer(
     if state.promises:
         question = ask(state, here, demands, limits, settled=False)
         only = replace(question.problem, lines=tuple(line for line in question.problem.lines if _for(question, line)))
-        if (made := plan(only)).steps:
+        if only != state.recuts.vain and (made := plan(only)).steps:
             return replace(question, problem=only), made
     if state.quiet_min:
         return None

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from slurm_plugin.catalogue import Class, Kind
-from slurm_plugin.controller.promised import margins
+from slurm_plugin.controller.promised import harmless, margins
+from slurm_plugin.controller.recuts import Recuts, Target
 from slurm_plugin.controller.state import Agent, NodeState, NodeView, State
 from slurm_plugin.guarantees import Promise
 from slurm_plugin.planning import Guarantee, Reach
@@ -73,6 +74,50 @@ def test_only_slices_in_reach_count() -> None:
     assert have(state(here)) == [7]
     assert have(state(other)) == [0]
     assert have(state(promise("1g.10gb", count=2, reach=Reach(products=("h100-sxm5-80gb",))))) == [14]
+
+
+def test_what_is_kept_back_for_a_recut_keeps_nothing() -> None:
+    one = state(promise("1g.10gb", count=4))
+    away = {piece.uuid for piece in one.nodes["n1"].view.slices}
+    assert [margin.have for margin in margins(one, ("n1", "n2"), away)] == [7]
+
+
+def target(node: str, destroy: tuple[tuple[str, int], ...], create: tuple[tuple[str, int], ...]) -> Target:
+    return Target(node=node, destroy=destroy, create=create, why="", since=0.0)
+
+
+WHOLE = (("7g.80gb", 0),)
+HALF = (("3g.40gb", 4),)
+
+
+def allowed(one: State, **targets: Target) -> list[str]:
+    return list(harmless(one, ("n1", "n2"), {f"GPU-{name}": target for name, target in targets.items()}))
+
+
+def test_a_gpu_that_loses_what_another_is_to_have_waits_for_that() -> None:
+    one = state(promise("3g.40gb", count=1, idle=True), layout=MIXED)
+    one = replace(one, nodes={**one.nodes, "n2": state(layout=SEVEN).nodes["n2"]})
+    going = target("n1", MIXED, WHOLE)
+    coming = target("n2", (("1g.10gb", 4), ("1g.10gb", 5), ("1g.10gb", 6)), HALF)
+    assert allowed(one, n1=going, n2=coming) == ["GPU-n2"]
+    assert allowed(one, n1=going) == []
+    under_way = replace(one, recuts=Recuts(targets={"GPU-n2": coming}))
+    assert allowed(under_way, n1=going) == []
+    assert allowed(replace(one, promises=()), n1=going) == ["GPU-n1"]
+
+
+def test_what_is_moved_on_one_gpu_is_not_lost() -> None:
+    one = state(promise("3g.40gb", count=2, idle=True), layout=MIXED)
+    assert allowed(one, n1=target("n1", MIXED, (("3g.40gb", 0), ("1g.10gb", 4)))) == ["GPU-n1"]
+    assert allowed(one, n1=target("n1", HALF, (("3g.40gb", 0), ("3g.40gb", 4))), n2=target("n2", HALF, ())) == [
+        "GPU-n1"
+    ]
+
+
+def test_one_that_lacks_some_already_lets_go_what_is_not_its_own() -> None:
+    one = state(promise("3g.40gb", count=9, idle=True), layout=MIXED)
+    small = tuple(placed for placed in MIXED if placed[0] == "1g.10gb")
+    assert allowed(one, n1=target("n1", small, (("3g.40gb", 0),)), n2=target("n2", HALF, ())) == ["GPU-n1"]
 
 
 def test_nothing_is_judged_while_an_agent_is_not_back() -> None:

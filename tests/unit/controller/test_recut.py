@@ -228,6 +228,23 @@ def test_what_is_promised_to_an_account_is_kept_for_its_jobs(account: str, start
     assert (len(world.jobs) == 3) is starts
 
 
+def test_a_guarantee_lacks_nothing_while_it_moves_from_one_gpu_to_another() -> None:
+    """Only n1 can be made one 7g, and it has the 3g that is promised: that is cut on n2 first."""
+    world = cluster(pools.MIXED, SEVEN)
+    fill(world, "n2", 0)
+    world.promises = (promise("3g.40gb", 1, idle=True),)
+    world.submit("7g.80gb")
+    spare = []
+    for _ in range(10):
+        decision = world.decide(world.views())
+        spare += [margin.have - margin.at_least for margin in decision.margins]
+        world.carry_out(decision)
+    assert shapes(world, "n1") == ["7g.80gb"]
+    assert shapes(world, "n2") == ["1g.10gb"] * 4 + ["3g.40gb"]
+    assert min(spare) == 0
+    assert len(spare) == 10
+
+
 def test_quiet_hours_and_a_pause_leave_layouts_alone() -> None:
     for field in ("paused", "quiet_min"):
         world = cluster(SEVEN)
