@@ -12,8 +12,7 @@ import os
 import platform
 import socket
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +25,7 @@ PASSES = 8  # over a user's processes, if he has any: he may move a descriptor a
 MOST_PROCESSES = 32_768
 MOST_THREADS = 4_096  # looked at of one process; whoever has more counts as hiding
 MOST_DESCRIPTORS = 65_536  # likewise, of one table
+MOST_OF_A_USER = 250_000  # threads and descriptors, likewise; about three seconds of a processor
 
 SOCKET = "descriptors on their way through a socket"
 RING = "files registered in an io_uring"
@@ -50,24 +50,39 @@ class Suspicion:
     users: frozenset[int]
 
 
+@dataclass(slots=True, kw_only=True)
+class _Budget:
+    """What may still be looked at of a user in one pass."""
+
+    left: int = field(default_factory=lambda: MOST_OF_A_USER)
+
+    def take(self, wanted: int, most: int) -> int:
+        taken = min(wanted, most, self.left)
+        self.left -= taken
+        return taken
+
+
 def hiding(suspicions: Mapping[Key, Suspicion]) -> dict[Key, dict[int, str]]:
     """By key, the pids of who may be hiding a descriptor of it, and how. Root hides nothing.
 
-    Bounds: MOST_PROCESSES, which is logged; PASSES times as long as one look at the processes of these users takes.
+    Bounds: MOST_PROCESSES, which is logged; PASSES times MOST_OF_A_USER for each of them.
     """
     asked = frozenset[int]().union(*(one.users for one in suspicions.values())) - {0}
     found: dict[Key, dict[int, str]] = {}
     whose: dict[int, frozenset[int]] = {}
     for _ in range(PASSES if asked else 0):
+        wanted = {key: one for key, one in suspicions.items() if key not in found}
+        budgets: dict[frozenset[int], _Budget] = {}
         for pid in _pids() - whose.keys():
             whose[pid] = users(pid) & asked
         suspects = [pid for pid, uids in whose.items() if uids]
         if not suspects:
             break
-        numbers = {key: _numbers(one.devices) for key, one in suspicions.items()}
+        numbers = {key: _numbers(one.devices) for key, one in wanted.items()}
         for pid in suspects:
-            concerned = {key: numbers[key] for key, one in suspicions.items() if whose[pid] & one.users}
-            for key, how in _look(pid, concerned):
+            concerned = {key: numbers[key] for key, one in wanted.items() if whose[pid] & one.users}
+            budget = budgets.setdefault(whose[pid], _Budget())
+            for key, how in _look(pid, concerned, budget) if concerned else ():
                 found.setdefault(key, {}).setdefault(pid, how)
     return found
 
@@ -94,18 +109,18 @@ def _numbers(devices: tuple[Path, ...]) -> dict[int, os.stat_result]:
     return {one.st_ino: one for one in there}
 
 
-def _look(pid: int, wanted: Mapping[Key, Mapping[int, os.stat_result]]) -> Iterator[tuple[Key, str]]:
+def _look(pid: int, wanted: Mapping[Key, Mapping[int, os.stat_result]], budget: _Budget) -> Iterator[tuple[Key, str]]:
     threads = names(f"{PROC}/{pid}/task")
-    if len(threads) > MOST_THREADS:
+    if (most := budget.take(len(threads), MOST_THREADS)) < len(threads):
         yield from ((key, TOO_MANY) for key in wanted)
-    for thread in threads[:MOST_THREADS]:
+    for thread in threads[:most]:
         if _is_passing(f"{PROC}/{pid}/task/{thread}"):
             yield from ((key, SOCKET) for key in wanted)
-    for table in tables(pid, threads[:MOST_THREADS]):
+    for table in tables(pid, threads[:most]):
         descriptors = names(f"{table}/fd")
-        if len(descriptors) > MOST_DESCRIPTORS:
+        if (most := budget.take(len(descriptors), MOST_DESCRIPTORS)) < len(descriptors):
             yield from ((key, TOO_MANY) for key in wanted)
-        for descriptor in islice(descriptors, MOST_DESCRIPTORS):
+        for descriptor in descriptors[:most]:
             yield from _look_at(table, descriptor, wanted)
 
 

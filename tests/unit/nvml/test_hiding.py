@@ -102,8 +102,10 @@ def test_each_slice_has_its_own_suspects(device: Path) -> None:
 def test_he_can_not_hide_behind_more_than_is_looked_at(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hider("os.close(f)", device) as process:
         assert hiding(of(device, USER)) == {}
-        monkeypatch.setattr(hiding_module, "MOST_DESCRIPTORS", 2)
-        assert hiding(of(device, USER)) == {"slice": {process.pid: TOO_MANY}}
+        for bound in ("MOST_DESCRIPTORS", "MOST_OF_A_USER", "MOST_THREADS"):
+            with monkeypatch.context() as patch:
+                patch.setattr(hiding_module, bound, 0)
+                assert hiding(of(device, USER)) == {"slice": {process.pid: TOO_MANY}}
 
 
 @pytest.mark.parametrize(
