@@ -4,6 +4,7 @@ Jobs differ in where they may run. Nodes that are the same to all of them are on
 slices of one node is given a node that can have them, which is then a place of its own.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -217,30 +218,36 @@ def _packed(profile: GpuProfile, free: int) -> int:
     return count
 
 
+@dataclass(slots=True)
+class _Growing:
+    """A line while jobs are put to it: there may be 100,000, in a few lines."""
+
+    line: Line
+    count: int = 0
+    age_s: float = 0.0
+    jobs: list[Demand] = field(default_factory=list)
+
+
 def _lines(
     state: State, wanted: Sequence[Demand], places: _Places, homes: Mapping[int, Sequence[str]]
 ) -> tuple[tuple[Line, ...], dict[Line, list[Demand]]]:
-    counts: dict[Line, int] = {}
-    jobs: dict[Line, list[Demand]] = {}
-    ages: dict[Line, float] = {}
+    growing: dict[Key, _Growing] = {}
     before = 0
     for demand in wanted:
-        tier = sum(before >= most for most in TIERS)
+        name, tier = demand.gres_class, bisect_right(TIERS, before)
+        account = demand.account if _promised(state, demand) else ""
+        age_s = state.now - demand.submitted_at if demand.submitted_at else 0.0
         for allowed, count in _shares(state, demand, places, homes):
-            line = Line(
-                name=demand.gres_class,
-                profiles=state.serving.profiles[demand.gres_class],
-                count=1,
-                tier=tier,
-                places=allowed,
-                account=demand.account if _promised(state, demand) else "",
-            )
-            counts[line] = counts.get(line, 0) + count
-            jobs.setdefault(line, []).append(demand)
-            ages[line] = max(ages.get(line, 0.0), state.now - demand.submitted_at if demand.submitted_at else 0.0)
+            one = growing.get(key := (name, tier, allowed, account))
+            if one is None:
+                profiles = state.serving.profiles[name]
+                line = Line(name=name, profiles=profiles, count=0, tier=tier, places=allowed, account=account)
+                one = growing[key] = _Growing(line)
+            one.count, one.age_s = one.count + count, max(one.age_s, age_s)
+            one.jobs.append(demand)
             before += count
-    whole = {line: replace(line, count=count, age_s=ages[line] // AGE_S * AGE_S) for line, count in counts.items()}
-    return tuple(whole.values()), {whole[line]: there for line, there in jobs.items()}
+    whole = {replace(one.line, count=one.count, age_s=one.age_s // AGE_S * AGE_S): one.jobs for one in growing.values()}
+    return tuple(whole), whole
 
 
 def _promised(state: State, demand: Demand) -> bool:
