@@ -54,6 +54,7 @@ class QueuedJob:
     submitted_at: int = 0  # Unix seconds; of the requeue when it was requeued
     limit_s: int = 0  # its time limit; 0: none
     array_limit: int = 0  # most elements of its array that may run at once; 0: no limit
+    first_task: int = -1  # the first element that waits; -1: it is no array
 
     @property
     def ends_at(self) -> int:
@@ -126,6 +127,12 @@ class Slurm(Protocol):
         """Let a held job wait like any other. Does nothing when its id is another job's by now, or it runs.
 
         With a reason: nor when Slurm gives another one by now, such as that somebody holds it.
+        """
+
+    async def put_first(self, run: RunKey, priority: int, task: int = -1) -> None:
+        """Give a job that waits this priority; of an array, only this element. Nothing when it does not wait any more.
+
+        Slurm works out no priority of its own for it from then on.
         """
 
     async def notes(self, partitions: Sequence[str]) -> Notes:

@@ -89,6 +89,7 @@ def decide(state: State) -> Decision:
         problems={name: tuple(node.problems) for name, node in nodes.items() if node.problems},
         waiting=frozenset(demand.job_id for demand in offering.waiting),
         lost=lost if _sends_back(state) else (),
+        first=offering.first,
         loans=_loans(state, wanted, offering),
         recuts=before if state.config.mode is Mode.OBSERVE else replace(state.recuts, kept=offering.kept),
         margins=_margins(state, nodes) if part is None else (),

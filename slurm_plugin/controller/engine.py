@@ -22,6 +22,7 @@ from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.desk import Desk, Views
 from slurm_plugin.controller.drains import Drains
 from slurm_plugin.controller.fences import Fence, Fences
+from slurm_plugin.controller.firsts import Firsts
 from slurm_plugin.controller.history_file import HistoryFile
 from slurm_plugin.controller.holds import Holds
 from slurm_plugin.controller.keep import Keep
@@ -82,6 +83,7 @@ class Engine:
         self._drains = Drains(self.desk, slurm)
         self._notices = Notices(self.desk, slurm)
         self._holds = Holds(self.desk, slurm, self._chronicle.note)
+        self._firsts = Firsts(self.desk, slurm)
         self._applied: PoolConfig | None = None  # what the next pass is to follow
         self._planning = asyncio.Lock()
         self._failures = 0
@@ -180,6 +182,7 @@ class Engine:
             group.create_task(self._rescue.run())
             group.create_task(self._drains.run())
             group.create_task(self._holds.run())
+            group.create_task(self._firsts.run())
             group.create_task(self._chronicle.run())
             group.create_task(self._notices.run())
             group.create_task(self._loop())
@@ -271,6 +274,7 @@ class Engine:
         if desk.config.mode is Mode.MANAGE:
             self._drains.see()
             self._holds.see()
+            self._firsts.see(decision.first)
             await self._carry_out(decision, views, read, spoke=spoke)
 
     def _takes_away(self, decision: Decision) -> bool:

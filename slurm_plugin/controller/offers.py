@@ -28,6 +28,7 @@ class Offering:
     waiting: tuple[Demand, ...]  # those that did not find what they need
     lent: Lent
     kept: frozenset[str] = frozenset()  # idle slices that only a guarantee's own jobs may have
+    first: Mapping[int, int] = field(default_factory=dict)  # job -> priority with which Slurm gives it what is kept
 
 
 def reserve(
@@ -74,7 +75,12 @@ def assign(
             gathering = demand.job_id
     lent = Lent(claims=market.claims, gathering=gathering, gathered=market.withheld)
     return Offering(
-        classes=market.offers(), asked=market.asked(waiting), waiting=tuple(waiting), lent=lent, kept=market.kept
+        classes=market.offers(),
+        asked=market.asked(waiting),
+        waiting=tuple(waiting),
+        lent=lent,
+        kept=market.kept,
+        first={demand.job_id: market.first[demand.job_id] for demand in waiting if demand.job_id in market.first},
     )
 
 
@@ -100,6 +106,9 @@ class _Market:
     claims: dict[int, bool] = field(default_factory=dict)  # job -> could Slurm start it on what it claimed
     withheld: int = 0
     kept: frozenset[str] = frozenset()
+    first: dict[int, int] = field(
+        default_factory=dict
+    )  # jobs that a guarantee is for, and that Slurm puts behind others
 
     def __post_init__(self) -> None:
         self.cpus_left = [node.cpus_free for node in self.nodes]
@@ -121,12 +130,24 @@ class _Market:
         return True
 
     def promise(self, promise: Guarantee, ranked: Sequence[Demand]) -> list[Demand]:
-        """Claim what a guarantee lacks for its own jobs, and keep what is left of it. Returns who has to claim yet."""
+        """Claim what a guarantee lacks for its own jobs, and keep what is left of it. Returns who has to claim yet.
+
+        Slurm gives what is offered as a class to the first job of that class, whatever its account: what a job behind
+        others would claim stays kept until it is the first.
+        """
         left, rest = promise.lacking, list[Demand]()
+        others = [d for d in ranked if d.gres_class == promise.gres_class and not _is_for(promise, d)]
+        before = max(((d.priority, -d.job_id) for d in others), default=(-1, 0))
+        behind = 0
         for demand in ranked:
             each = demand.count * demand.nodes
             most = min(demand.tasks, left // each) if _is_for(promise, demand) else 0
-            if most and self.claim(replace(demand, tasks=most)):
+            if most and (demand.priority, -demand.job_id) < before:
+                rest.append(demand)
+                if behind + each <= left:
+                    self.first[demand.job_id] = before[0] + 1
+                    behind += most * each
+            elif most and self.claim(replace(demand, tasks=most)):
                 left -= most * each
                 if demand.tasks > most:
                     rest.append(replace(demand, tasks=demand.tasks - most))

@@ -165,6 +165,7 @@ class Decision:
     recuts: Recuts = field(default_factory=Recuts)
     margins: tuple[Margin, ...] = ()  # of the guarantees; empty too when that can't be told
     lost: tuple[LostProlog, ...] = ()  # what to send back
+    first: Mapping[int, int] = field(default_factory=dict)  # job -> priority with which it has what is kept for it
 
     def without(self, names: Collection[str], newer: "Decision") -> "Decision":
         """The same, but nothing is done about these nodes, whose offers are those of a newer decision."""

@@ -111,6 +111,12 @@ class SlurmCommands:
             await self._runner.run(["scontrol", "release", name])
             logger.info("slurm.job_released", extra={"job": run.job_id})
 
+    async def put_first(self, run: RunKey, priority: int, task: int = -1) -> None:
+        if name := await self._target(run):
+            name = f"{name}_{task}" if task >= 0 and name == str(run.job_id) else name
+            await self._runner.run(["scontrol", "update", f"jobid={name}", f"priority={priority}"])
+            logger.info("slurm.job_put_first", extra={"job": name, "priority": priority})
+
     async def notes(self, partitions: Sequence[str]) -> Notes:
         private = (await self.config()).get("PrivateData", "").lower().split(",")
         rows = await self._job_rows(notes.SCAN_FIELDS, f"--partition={','.join(partitions)}")

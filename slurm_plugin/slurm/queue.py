@@ -36,6 +36,7 @@ _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPE
 _ALIVE = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
 # A long queue says the same few requests and host lists again and again.
 _TEXTS_KEPT = 1024
+_NUMBER = re.compile(r"\d+")
 _ARRAY_LIMIT = re.compile(r"%(\d+)$")
 _NOTHING = frozenset({"", "N/A", "(null)", "None"})
 _YEAR_S = 365 * 24 * 3600  # what Slurm gives a job that it starts without a limit
@@ -108,6 +109,7 @@ def queued_job(row: Sequence[str], pool: Pool) -> QueuedJob | None:
         nodes=_number(nodes.split("-")[0]),
         tasks=array_tasks(task_text) if waiting else 1,
         array_limit=_array_limit(task_text) if waiting else 0,
+        first_task=int(first[0]) if waiting and (first := _NUMBER.search(task_text)) else -1,
         partitions=names,
         wanted_nodes=hosts if waiting else (),
         excluded_nodes=_hosts(excluded) if waiting and excluded not in _NOTHING else (),

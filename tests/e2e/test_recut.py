@@ -16,7 +16,7 @@ from slurm_plugin.lab import commands, simgpu
 from slurm_plugin.lab.people import ensure_people
 from slurm_plugin.lab.site import LabSpec
 from tests.e2e import chaos
-from tests.e2e.live import Live, name_of_this_run
+from tests.e2e.live import SEE, Live, name_of_this_run
 from tests.e2e.watch import Watch, pool_of
 
 pytestmark = pytest.mark.slurm
@@ -139,11 +139,17 @@ def test_what_is_promised_holds_all_the_while(pair: Live) -> None:
             looks.append(idle(pair))
 
     with chaos.beside(look, over=[over]):
-        stream = pair.submit("alice", *SMALL, "--account=art", "--array=1-40", script="sleep 2")
+        stream = pair.submit("alice", *SMALL, "--account=art", "--array=1-60", script="sleep 2")
         pair.until(lambda: pair.state(stream).split().count("COMPLETED") > 12, "each slice has had one", limit_s=30)
-        assert "PENDING" in pair.state(stream)
+        alone = len(looks)
+        mine = pair.submit("bob", *SMALL, "--account=physics", "--array=1-3", script=f"{SEE}; exec sleep 1000")
+        for nth in (1, 2):
+            pair.wait_sees("bob", f"{mine}_{nth}")
+        assert "PENDING" in pair.state(stream), "the account's jobs have not waited for it"
+        held = len(looks)
+        pair.until(lambda: len(looks) > held, "another look")
     assert min(look["3g.40gb"] for look in looks) == 1
-    assert min(look["1g.10gb"] for look in looks) == 2
+    assert min(look["1g.10gb"] for look in looks[:alone]) == 2
     half = pair.submit("bob", "--gres=vgpu:3g.40gb")
     pair.wait_sees("bob", half)
     pair.until(lambda: idle(pair)["3g.40gb"] == 1, "another half is cut in its stead")

@@ -57,6 +57,7 @@ class DictSlurm:
     asked_boot: int = 0  # times
     resumed: list[str] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
+    put: list[tuple[int, int, int]] = field(default_factory=list)  # first: job, priority, element
     noted: Notes = field(default_factory=lambda: Notes(by_job={}))  # what stands on the jobs when all is read
     notes_written: list[tuple[int, str]] = field(default_factory=list)
     refuses_note: SlurmError | None = None
@@ -151,6 +152,10 @@ class DictSlurm:
     async def resume(self, node: str) -> None:
         self.resumed.append(node)
         self.node_list[node] = replace(self.node_list[node], state="IDLE", reason="")
+
+    async def put_first(self, run: RunKey, priority: int, task: int = -1) -> None:
+        self.put.append((run.job_id, priority, task))
+        self.jobs[run.job_id] = replace(self.jobs[run.job_id], priority=priority)
 
     async def release(self, run: RunKey, reason: str = "") -> None:
         if reason not in ("", self.jobs[run.job_id].reason):

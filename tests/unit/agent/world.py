@@ -145,6 +145,9 @@ class FakeSlurm:
     async def resume(self, node: str) -> None:
         return None
 
+    async def put_first(self, run: RunKey, priority: int, task: int = -1) -> None:
+        return None
+
     async def release(self, run: RunKey, reason: str = "") -> None:
         return None
 

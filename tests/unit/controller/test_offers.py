@@ -11,6 +11,7 @@ from slurm_plugin.choice import Slice
 from slurm_plugin.controller.offers import Offering, assign, reserve
 from slurm_plugin.controller.state import WITHHELD, NodeView
 from slurm_plugin.controller.wants import Demand, OfferNode
+from slurm_plugin.planner.problem import Guarantee
 from tests.unit.controller import pools
 from tests.unit.controller.pools import serving
 
@@ -174,6 +175,35 @@ def test_reserve_is_the_agents_own_choice(data: st.DataObject, gres_class: str, 
     picked = pick(Floor(gpus=gpus, terms=terms, busy=busy), Want(gres_class=gres_class, count=count))
     idle = [piece for piece in view.slices if piece.uuid not in busy]
     assert reserve(idle, {gres_class: count}, present, SERVING) == dict.fromkeys(picked, gres_class)
+
+
+PHYSICS = Guarantee(name="physics", gres_class="3g.40gb", profiles=("3g.40gb",), at_least=1, account="physics")
+
+
+def test_what_is_kept_for_an_account_is_not_offered_while_slurm_would_give_it_to_another() -> None:
+    node = place("n1", "3g.40gb", "3g.40gb")
+    others = [replace(wish(nth, "3g.40gb", priority=9), account="art") for nth in (1, 2)]
+    mine = replace(wish(3, "3g.40gb", priority=5), account="physics")
+    result = assign([node], [*others, mine], {}, SERVING, promises=[PHYSICS])
+    assert sorted(result.classes.values()) == [WITHHELD, "3g.40gb"]
+    assert result.first == {3: 10}
+    result = assign([node], [*others, replace(mine, priority=10)], {}, SERVING, promises=[PHYSICS])
+    assert sorted(result.classes.values()) == ["3g.40gb", "3g.40gb"]
+    assert result.first == {}
+
+
+def test_nobody_is_put_before_others_where_there_is_enough_for_all() -> None:
+    node = place("n1", *["3g.40gb"] * 3)
+    others = [replace(wish(1, "3g.40gb", priority=9), account="art")]
+    mine = replace(wish(3, "3g.40gb", priority=5), account="physics")
+    assert assign([node], [*others, mine], {}, SERVING, promises=[PHYSICS]).first == {}
+
+
+def test_no_more_of_an_accounts_jobs_are_put_first_than_it_was_promised() -> None:
+    node = place("n1", "3g.40gb")
+    other = replace(wish(1, "3g.40gb", priority=9), account="art")
+    mine = [replace(wish(nth, "3g.40gb", priority=5), account="physics") for nth in (3, 4, 5)]
+    assert assign([node], [other, *mine], {}, SERVING, promises=[PHYSICS]).first == {3: 10}
 
 
 PROFILES = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb"]

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from slurm_plugin.controller.state import Decision, NodeView, Part
+from slurm_plugin.controller.state import Action, Decision, NodeView, Part
 from slurm_plugin.planning import Follow
 from slurm_plugin.pool import NodeGroup
 from slurm_plugin.ports import QueuedJob
@@ -121,7 +121,8 @@ class Life(RuleBasedStateMachine):
         """When nothing else happens, a few passes bring everything to rest: nothing left to do."""
         for _ in range(SETTLED):
             self.one_pass()
-            if not (self.last.gres or self.last.steps or self.world.recuts.targets):
+            changes = any(plan.action is Action.CHANGE for plan in self.last.plan)
+            if not (changes or self.last.gres or self.last.steps or self.world.recuts.targets):
                 break
         decision = self.world.decide(self.world.views())
         assert not decision.gres
