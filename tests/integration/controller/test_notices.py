@@ -57,8 +57,21 @@ async def busy(
             await n1.bind(3, "7g.80gb", started_at=STARTED)
             desk = site.engine.desk
             await until(lambda: desk.roster["n1"].view.holder and any(job.on_nodes for job in desk.books.jobs))
-        site.slurm.jobs[7] = replace(pools.pending(7, "7g.80gb"), submitted_at=STARTED)
+        await wait_in_vain(site, clock, 7)
         yield site
+
+
+async def wait_in_vain(site: Site, clock: Clock, *job_ids: int, gres_class: str = "7g.80gb") -> None:
+    """Their time is up when the pool has decided about them, and no sooner."""
+    for job_id in job_ids:
+        site.slurm.jobs[job_id] = replace(pools.pending(job_id, gres_class), submitted_at=round(clock.now))
+    await until(lambda: _known(site, job_ids))
+    clock.now += notices.AFTER_S
+
+
+def _known(site: Site, job_ids: tuple[int, ...]) -> bool:
+    decision = site.engine.desk.decision
+    return decision is not None and (site.config.mode is Mode.OBSERVE or set(job_ids) <= decision.waiting)
 
 
 async def some_passes(site: Site) -> None:
@@ -111,11 +124,11 @@ async def test_what_somebody_has_changed_is_put_right_when_all_is_read_again(soc
 
 
 async def test_a_job_whose_line_slurm_refuses_stops_no_other(socket: Path, tmp_path: Path) -> None:
-    async with busy(socket, tmp_path, Clock()) as site:
+    clock = Clock()
+    async with busy(socket, tmp_path, clock) as site:
         await until(lambda: len(site.slurm.notes_written) == 1)
         site.slurm.refuses_note = SlurmError("Job is in the process of being signaled")
-        for job_id in (8, 9):
-            site.slurm.jobs[job_id] = replace(pools.pending(job_id, "7g.80gb"), submitted_at=STARTED)
+        await wait_in_vain(site, clock, 8, 9)
         await until(lambda: [job_id for job_id, _ in site.slurm.notes_written] == [7, 8, 9])
         await some_passes(site)
         assert len(site.slurm.notes_written) == 3
@@ -150,8 +163,9 @@ async def test_an_error_of_ours_is_told_and_stops_nothing_else(
 
 
 async def test_a_pool_that_only_watches_writes_nothing(socket: Path, tmp_path: Path) -> None:
-    async with busy(socket, tmp_path, Clock(), mode=Mode.OBSERVE) as site:
-        site.slurm.jobs[8] = replace(pools.pending(8, "1g.10gb"), submitted_at=STARTED)
+    clock = Clock()
+    async with busy(socket, tmp_path, clock, mode=Mode.OBSERVE) as site:
+        await wait_in_vain(site, clock, 8, gres_class="1g.10gb")
         await until(lambda: site.engine.desk.decision and 8 in site.engine.desk.decision.waiting)
         await some_passes(site)
         assert site.slurm.notes_written == []
