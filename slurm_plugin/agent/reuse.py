@@ -4,7 +4,8 @@ A slurmctld that was killed gives the ids of jobs that it forgot to new ones, an
 prolog for the new job. Its first task then meets what the forgotten job had. Slurm could be asked at each step; that
 would double what a job costs slurmctld, so it is asked where one of these is seen:
 
-    the first step that comes to this node comes long after the run's start     (a long prolog does that, too)
+    the first step that comes to this node comes long after the run's start, and after it had its slices here
+                                                                                (a long prolog does that, too)
     a step comes a second time, from another slurmstepd                         (numbers of steps are used once)
     the batch script comes after another step, or a step after the batch script's end
     a step is another user's
@@ -41,12 +42,12 @@ class Reuse:
         self._is_alive = is_alive
         self._seen: dict[int, _Seen] = {}
 
-    def is_likely(self, run: RunKey, step: StepProcess, peer: Peer) -> bool:
-        """`run`: what is known of the step's job."""
+    def is_likely(self, run: RunKey, step: StepProcess, peer: Peer, *, since: float = 0.0) -> bool:
+        """`run`: what is known of the step's job, and `since` when it has had its slices (Unix seconds)."""
         seen = self._seen.get(run.job_id)
         if seen is None or seen.run != run:
             seen = self._remember(run)
-            likely = _started_at(step) - run.started_at > PROMPT_S
+            likely = _started_at(step) - max(run.started_at, since) > PROMPT_S
         else:
             likely = self._contradicts(seen, step)
         if step.step in _KEPT:

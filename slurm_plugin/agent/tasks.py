@@ -132,7 +132,8 @@ class Tasks:
         if step is None:
             raise Refused("this process is in no job step of this node")
         known = self._book.run_of(step.job_id)
-        if known is not None and self._reuse.is_likely(known, step, peer):
+        had = self._book.grants.get(step.job_id)
+        if known is not None and self._reuse.is_likely(known, step, peer, since=had.made_at if had else 0.0):
             self._book.doubted.add(step.job_id)
         grant = await self._grant(step.job_id)
         if grant is None:

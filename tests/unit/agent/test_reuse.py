@@ -39,6 +39,14 @@ def node() -> Node:
     return Node()
 
 
+def test_a_run_that_waited_for_its_slices_is_asked_about_when_its_step_comes_long_after_those(node: Node) -> None:
+    run = node.start(7, ago_s=60)
+    batch, peer = node.step(7, "batch"), Peer(pid=1, uid=UID)
+    assert not node.reuse.is_likely(run, batch, peer, since=time.time())
+    node.reuse = Reuse(node.known.get, lambda _step: True)
+    assert node.reuse.is_likely(run, batch, peer, since=time.time() - 2 * PROMPT_S)
+
+
 def test_a_run_and_its_steps_as_they_are_every_day_cost_no_question(node: Node) -> None:
     node.start(7)
     for step in (node.step(7, "batch"), node.step(7, "0"), node.step(7, "1"), node.step(7, "2")):
