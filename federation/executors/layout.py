@@ -35,6 +35,7 @@ MAX_STRINGS = 1 << 20  # bytes of all of them; Linux has 2 MiB at the least
 MAX_RECORD = 512  # bytes of a claim or an exit record
 MAX_AT = 1 << 40  # Unix seconds
 RESET = "FED_RESET"  # how the wrapper tells `go` which signals to stop ignoring
+OURS = (RESET, "TZ", "LC_ALL", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN")  # what Slurm's commands are run with
 
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _CLAIM = re.compile(r"run\.(\d{1,10})\.(\d{1,20})\.([0-9a-f-]{36})\.(\d{1,12})")
@@ -63,12 +64,23 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What an attempt's folder shows. `uid`: whose it is; None: there is no folder. `since`: when it was made."""
+    """What an attempt's folder shows. `uid`: whose it is; None: there is no folder. `since`: when it was changed.
+
+    `sizes`: of both streams so far, for a job that leaves no exit record.
+    """
 
     uid: int | None = None
     since: float = 0.0
     claim: Claim | None = None
     ending: Ending | None = None
+    sizes: tuple[int, int] = (0, 0)
+
+    @property
+    def fenced(self) -> bool:
+        return self.claim is not None and self.claim.fence
+
+
+NEVER_STARTED = Outcome(end=End.CANCELLED, reason="it was stopped before it started")  # the end of what is fenced
 
 
 def name_of(key: Key) -> str:
@@ -116,6 +128,7 @@ def _go(key: Key, spec: JobSpec, most_memory_mib: int) -> bytes:
     limit = f"ulimit -d {most_memory_mib << 10} || exit 1\n" if most_memory_mib else ""
     variables = [MARK.encode() + b"=" + name_of(key).encode(), *(name + b"=" + value for name, value in spec.env)]
     words = b" ".join(map(_quoted, (*variables, b"../" + SCRIPT.encode(), *spec.args)))
+    unset = " ".join(f"-u {name}" for name in OURS)
     head = (
         "#!/bin/sh\n"
         f"echo $$ > {SESSION}\n"
@@ -123,7 +136,7 @@ def _go(key: Key, spec: JobSpec, most_memory_mib: int) -> bytes:
         "umask 022\n"
         f"cd {WORK} || exit 1\n"
         f"{limit}"
-        f"exec setsid env -u {RESET} ${RESET} "
+        f"exec setsid env {unset} ${RESET} "
     )
     return head.encode() + words + b"\n"
 

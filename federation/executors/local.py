@@ -65,16 +65,14 @@ class LocalExecutor:
         return Room(pool=pool.name, free_jobs=most, free_cpus=free, longest_s=pool.longest_s)
 
     async def place(self, key: Key, user: str) -> Place:
-        account = await self._account(user)
-        folder = await asyncio.to_thread(self._spool.prepare, key, account)
-        return Place(folder=folder / layout.WORK, stdout=folder / layout.STDOUT, stderr=folder / layout.STDERR)
+        return await asyncio.to_thread(self._spool.place, key, await self._account(user))
 
     async def submit(self, key: Key, spec: JobSpec, user: str) -> str:
         pool, taken = self._pool, await self._open()
         self._refuse(spec)
         account = await self._account(user)
         record = await self._record(key)
-        if record.claim is not None or key in self._started:
+        if record.claim is not None or key in taken:  # it is being started, by another call
             return str(record.claim.pid) if record.claim else ""
         if sum(taken.values()) + spec.cpus > pool.cpus or len(taken) >= pool.most_jobs:
             raise Unavailable(f"{pool.name} has no room for {spec.cpus} CPUs now")
@@ -153,16 +151,17 @@ class LocalExecutor:
         for key in keys:
             try:
                 seen[key] = self._see(key, waiting)
-            except OSError as error:
+            except (OSError, Unavailable) as error:
                 log.warning("local.not_seen", extra={"job": str(key), "why": str(error)})
         return seen
 
     def _see(self, key: Key, waiting: frozenset[Key]) -> Seen:
         record = self._spool.record(key)
         claim = record.claim
-        if claim is None or claim.fence:
-            # A child that has not claimed it yet may; of a fenced one nothing will come.
-            return Seen(sight=Sight.PENDING if claim is None and key in waiting else Sight.ABSENT)
+        if claim is None:
+            return Seen(sight=Sight.PENDING if key in waiting else Sight.ABSENT)
+        if claim.fence:
+            return Seen(sight=Sight.EXITED, outcome=layout.NEVER_STARTED)
         if record.ending is None and self._lives(key, record):
             return Seen(sight=Sight.RUNNING, handle=str(claim.pid), started_at=claim.at)
         ending = record.ending or self._spool.record(key).ending  # written before it went

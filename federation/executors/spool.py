@@ -6,6 +6,7 @@ All calls block: they are for a thread.
 """
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,21 +18,30 @@ from federation.errors import Refused, Unavailable
 from federation.executors import layout
 from federation.executors.layout import Record
 from federation.model.token import Key
+from federation.ports import Place
 
 SPOOL_MODE = 0o711  # users pass through, and can't list
 
 
 class Spool:
-    """Made when it is first used. `root` must be the same path wherever the pool's jobs run."""
+    """`root` must be the same path wherever the pool's jobs run.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    One on a file system of many hosts (`shared`) is never made here: it may only not be mounted, and in an empty folder
+    no job has a claim.
+    """
+
+    def __init__(self, root: Path, *, shared: bool = False) -> None:
+        self.root, self._shared = root, shared
 
     def folder(self, key: Key) -> Path:
         return self.root / layout.name_of(key)
 
     def open(self) -> None:
         """Raises Unavailable."""
+        if self._shared:
+            if not self.root.is_dir():
+                raise Unavailable(f"the pool's spool {self.root} is not there", hint="is its file system mounted?")
+            return
         try:
             self.root.mkdir(mode=SPOOL_MODE, parents=True, exist_ok=True)
         except OSError as error:
@@ -61,15 +71,17 @@ class Spool:
             raise Refused(f"the folder of this attempt is not {account.name}'s")
         os.chown(folder, account.uid, account.gid, follow_symlinks=False)
 
+    def place(self, key: Key, account: Account) -> Place:
+        folder = self.prepare(key, account)
+        return Place(folder=folder / layout.WORK, stdout=folder / layout.STDOUT, stderr=folder / layout.STDERR)
+
     def lay(self, key: Key, account: Account, files: Mapping[str, bytes]) -> None:
         """Durable when it returns. Raises Refused, Unavailable."""
         path = self.prepare(key, account)
         with acting_as(account), Folder(path) as folder:
             for name, content in files.items():
-                part = f"{name}.part".encode()
+                part = f"{name}.part.{secrets.token_hex(8)}".encode()  # nobody else writes to it
                 try:
-                    with suppress(FileNotFoundError):
-                        folder.remove(part)
                     with os.fdopen(folder.open_to_write(part, 0o700), "wb") as file:
                         file.write(content)
                         file.flush()
@@ -79,12 +91,12 @@ class Spool:
                     raise Unavailable(f"{name} of the job can't be written: {error.strerror}") from None
 
     def record(self, key: Key) -> Record:
-        """Raises OSError, when nothing can be said: also for a spool that is not there, such as one not mounted."""
+        """Raises OSError or Unavailable, when nothing can be said."""
         path = self.folder(key)
         try:
             facts = path.lstat()
         except FileNotFoundError:
-            self.root.stat()
+            self.open()
             return Record()
         try:
             claim = layout.parse_claim((path / layout.CLAIM).readlink().as_posix()[: layout.MAX_RECORD])
@@ -95,7 +107,8 @@ class Spool:
                 raise
             claim = layout.parse_claim("")
         ending = layout.parse_exit(self.read(key, layout.EXIT)) if claim is not None else None
-        return Record(uid=facts.st_uid, since=facts.st_mtime, claim=claim, ending=ending)
+        sizes = (_size(path / layout.STDOUT), _size(path / layout.STDERR))
+        return Record(uid=facts.st_uid, since=facts.st_mtime, claim=claim, ending=ending, sizes=sizes)
 
     def read(self, key: Key, name: str) -> str:
         """The begin of a small file; nothing of one that is not there, or that is no plain file."""
@@ -138,6 +151,12 @@ class Spool:
             for entry in entries:
                 if (key := layout.key_of(entry.name)) is not None:
                     yield key
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.lstat().st_size
+    return 0
 
 
 def _remove(entry: "os.DirEntry[str]") -> None:

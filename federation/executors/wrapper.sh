@@ -37,6 +37,9 @@ fi
 reset=
 env --default-signal=TERM true 2> /dev/null && reset=--default-signal=$(echo $signals | tr ' ' ,)
 export FED_RESET="$reset"
+me=$(id -un)
+: "${USER:=$me}" "${LOGNAME:=$me}" "${SHELL:=/bin/sh}" "${HOME:=$(getent passwd "$me" | cut -d: -f6)}"
+export USER LOGNAME SHELL HOME
 (
     [ -z "$reset" ] || trap '' $signals
     case $waits in

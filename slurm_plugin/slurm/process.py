@@ -76,6 +76,15 @@ class Site:
         return shutil.which(name) or name
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who a command runs as, when that is not who runs us."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
 class Runs(Protocol):
     async def run(self, argv: Sequence[str], *, timeout_s: float | None = None) -> str: ...
 
@@ -90,7 +99,9 @@ class Runner:
         self._waiting = 0
         self.refused = 0  # calls that did not get their turn, since start
 
-    async def run(self, argv: Sequence[str], *, timeout_s: float | None = None) -> str:
+    async def run(
+        self, argv: Sequence[str], *, timeout_s: float | None = None, identity: Identity | None = None
+    ) -> str:
         """stdout of the command. A child that outlives the limit, or us, is killed and reaped.
 
         Raises SlurmError (it said no) or SlurmUnavailable (no answer: the outcome is unknown). Bound: twice the limit,
@@ -98,7 +109,7 @@ class Runner:
         """
         limit_s = timeout_s or self._site.timeout_s
         async with self._turn(argv, limit_s):
-            process = await self._start(argv)
+            process = await self._start(argv, identity)
             try:
                 async with asyncio.timeout(limit_s):
                     out, err = await _communicate(process)
@@ -132,8 +143,10 @@ class Runner:
         log.warning("slurm.no_turn", extra={"command": argv[0], "why": why, "refused": self.refused})
         return SlurmUnavailable(f"{argv[0]} was not run: {why}", hint="is slurmctld slow to answer?")
 
-    async def _start(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
+    async def _start(self, argv: Sequence[str], who: Identity | None) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
+        if who is not None and who.uid == os.geteuid():
+            who = None
         try:
             return await asyncio.create_subprocess_exec(
                 self._site.program(argv[0]),
@@ -142,6 +155,10 @@ class Runner:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=pipe,
                 stderr=pipe,
+                cwd=None if who is None else "/",
+                user=None if who is None else who.uid,
+                group=None if who is None else who.gid,
+                extra_groups=None if who is None else who.groups,
             )
         except OSError as error:
             said = f"{argv[0]} could not be started: {error.strerror or error}"

@@ -1,0 +1,96 @@
+"""Where a scheduler's commands run and its jobs' folders lie: this host, or, in ssh_host.py, one behind ssh."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from federation.access.acting import LEAST_UID, Account, account_of
+from federation.errors import Unavailable
+from federation.executors import layout
+from federation.executors.layout import Record
+from federation.executors.spool import Spool
+from federation.model.spec import JobSpec
+from federation.model.states import Outcome
+from federation.model.token import Key
+from federation.ports import Place
+from slurm_plugin.slurm.process import Identity, Runner, Site
+
+log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """Every call raises Unavailable when the host does not answer, and Refused for a user that it does not take."""
+
+    async def place(self, key: Key, user: str) -> Place:
+        """See `federation.ports.Places`."""
+
+    async def lay(self, key: Key, spec: JobSpec, user: str) -> str:
+        """All that the job needs is in its folder, durably. The folder's path there."""
+
+    async def records(self, keys: Sequence[Key]) -> Mapping[Key, Record]:
+        """A folder that could not be read is left out."""
+
+    async def here(self, key: Key, outcome: Outcome) -> bool:
+        """Whether all that a job that ended left is in its `place`; what is not there yet is being brought."""
+
+    async def fence(self, key: Key) -> bool: ...
+
+    async def forget(self, key: Key) -> None: ...
+
+    async def run(self, argv: Sequence[str], user: str = "") -> str:
+        """stdout of a command of Slurm's, as this user; else as whoever serves the pool.
+
+        Raises SlurmError (it said no) or SlurmUnavailable (no answer: the outcome is unknown).
+        """
+
+
+class MountedHost:
+    """This host, with the folders on a file system that every node of the cluster has at the same path."""
+
+    def __init__(self, spool: Spool, site: Site, *, least_uid: int = LEAST_UID) -> None:
+        self._spool, self._least_uid = spool, least_uid
+        self._runner = Runner(site)
+
+    async def place(self, key: Key, user: str) -> Place:
+        return await asyncio.to_thread(self._spool.place, key, await self._account(user))
+
+    async def lay(self, key: Key, spec: JobSpec, user: str) -> str:
+        account = await self._account(user)
+        await asyncio.to_thread(self._spool.lay, key, account, layout.files(key, spec))
+        return str(self._spool.folder(key))
+
+    async def records(self, keys: Sequence[Key]) -> Mapping[Key, Record]:
+        return await asyncio.to_thread(self._records, keys)
+
+    def _records(self, keys: Sequence[Key]) -> dict[Key, Record]:
+        found = {}
+        for key in keys:
+            try:
+                found[key] = self._spool.record(key)
+            except (OSError, Unavailable) as error:
+                log.warning("spool.not_read", extra={"job": str(key), "why": str(error)})
+        return found
+
+    async def here(self, key: Key, outcome: Outcome) -> bool:  # noqa: ARG002
+        return True
+
+    async def fence(self, key: Key) -> bool:
+        return await asyncio.to_thread(self._spool.fence, key)
+
+    async def forget(self, key: Key) -> None:
+        await asyncio.to_thread(self._spool.forget, key)
+
+    async def run(self, argv: Sequence[str], user: str = "") -> str:
+        if not user:
+            return await self._runner.run(argv)
+        account = await self._account(user)
+        return await self._runner.run(argv, identity=_identity(account))
+
+    async def _account(self, user: str) -> Account:
+        return await asyncio.to_thread(partial(account_of, user, least_uid=self._least_uid))
+
+
+def _identity(account: Account) -> Identity:
+    return Identity(uid=account.uid, gid=account.gid, groups=account.groups)

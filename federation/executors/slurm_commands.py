@@ -1,0 +1,138 @@
+"""PURE: Slurm's commands as lists of arguments, and what they print as values.
+
+A job is known by its name, which is its key, and by its owner. No text of a user's is printed, and none is in a name.
+"""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from federation.executors import layout
+from federation.model.messages import Room
+from federation.model.spec import JobSpec
+from federation.model.token import Key
+
+NAMES_A_CALL = 500  # of 35 bytes or more: one argument may have 128 KiB
+SINCE_SLACK_S = 3600.0  # clocks of the hosts may differ
+MAX_DAYS = 24_855  # longer is without limit
+_FIELDS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One job as Slurm tells of it. `job_id` may be another job's by tomorrow."""
+
+    job_id: str
+    uid: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """What the pool's file says every job of the pool is given. Empty: Slurm's own default."""
+
+    partition: str = ""
+    account: str = ""  # of jobs that name none
+    qos: str = ""
+
+
+def submit(key: Key, spec: JobSpec, folder: str, where: Where) -> list[str]:
+    """The wrapper counts the limit to the second; Slurm's own is there for what the wrapper can't end."""
+    minutes = -(-spec.time_limit_s // 60) + 1
+    wanted = {
+        "--partition": where.partition,
+        "--account": spec.account or where.account,
+        "--qos": where.qos,
+        "--gres": spec.gres,
+        "--mem": f"{spec.memory_mib}M" if spec.memory_mib else "",
+        "--time": str(minutes) if spec.time_limit_s else "",
+    }
+    return [
+        "sbatch",
+        "--parsable",
+        "--no-requeue",
+        "--export=ALL",
+        f"--job-name={layout.name_of(key)}",
+        f"--chdir={folder}/{layout.WORK}",
+        f"--output={folder}/backend",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--cpus-per-task={spec.cpus}",
+        *(f"{option}={value}" for option, value in wanted.items() if value),
+        *layout.argv(folder, spec.time_limit_s)[1:],
+    ]
+
+
+def parse_submit(text: str) -> str:
+    """The job's id; empty when there is none."""
+    found = re.fullmatch(r"(\d+)(;[^\n]*)?\n?", text.rpartition("\n")[0].rpartition("\n")[2] + "\n")
+    return found[1] if found else ""
+
+
+def queue(keys: Sequence[Key]) -> list[str]:
+    names = ",".join(map(layout.name_of, keys))
+    return ["squeue", "--noheader", "--all", "--local", "--states=all", f"--name={names}", "-o", "%i|%U|%T|%j"]
+
+
+def accounting(keys: Sequence[Key], since: float) -> list[str]:
+    """Times are UTC's: the command has to run with TZ=UTC."""
+    names = ",".join(map(layout.name_of, keys))
+    start = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(0.0, since - SINCE_SLACK_S)))
+    options = ["--noheader", "--parsable2", "--allocations", "--duplicates", "--allusers", "--local"]
+    return ["sacct", *options, f"--starttime={start}", f"--name={names}", "--format=JobIDRaw,UID,State,JobName"]
+
+
+def parse_rows(text: str) -> dict[Key, list[Row]]:
+    """Of either. Raises ValueError for what is no row: then nothing is known of any job."""
+    rows: dict[Key, list[Row]] = {}
+    for line in text.splitlines():
+        fields = line.split("|", _FIELDS - 1)
+        if len(fields) != _FIELDS or not fields[1].strip().isdecimal():
+            raise ValueError(line[:80])
+        key = layout.key_of(fields[3].strip())
+        if key is not None:
+            row = Row(job_id=fields[0].strip(), uid=int(fields[1]), state=fields[2])
+            rows.setdefault(key, []).append(row)
+    return rows
+
+
+def cancel(key: Key, uid: int) -> list[str]:
+    return ["scancel", "--quiet", f"--name={layout.name_of(key)}", f"--user={uid}"]
+
+
+def signal(key: Key, uid: int, number: int) -> list[str]:
+    """To the wrapper, which hands it on. What no wrapper can hand on goes to all processes."""
+    to = "--batch" if number in HANDED_ON else "--full"
+    return [*cancel(key, uid), f"--signal={number}", to]
+
+
+HANDED_ON = frozenset({1, 2, 3, 10, 12})  # HUP INT QUIT USR1 USR2: see wrapper.sh
+
+
+def room(where: Where) -> list[str]:
+    partition = [f"--partition={where.partition}"] if where.partition else []
+    return ["sinfo", "--noheader", "--all", "--local", *partition, "-o", "%C|%l|%a"]
+
+
+def parse_room(text: str, name: str) -> Room:
+    """Raises ValueError."""
+    idle, longest = 0, 0
+    for line in text.splitlines():
+        cpus, limit, up = line.split("|")
+        if up.strip() == "up":
+            idle += int(cpus.split("/")[1])
+            longest = max(longest, seconds(limit))
+    return Room(pool=name, free_jobs=1, free_cpus=idle, longest_s=0 if longest > MAX_DAYS * 86_400 else longest)
+
+
+def seconds(limit: str) -> int:
+    """Of [DAYS-]HOURS:MINUTES:SECONDS, or MINUTES:SECONDS. Raises ValueError."""
+    limit = limit.strip()
+    if limit in ("infinite", "UNLIMITED", "n/a"):
+        return (MAX_DAYS + 1) * 86_400
+    days, dash, clock = limit.rpartition("-")
+    total = 0
+    for part in clock.split(":"):
+        total = total * 60 + int(part)
+    return total + (int(days) * 86_400 if dash else 0)
