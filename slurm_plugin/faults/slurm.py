@@ -114,7 +114,7 @@ NODES = {
     "gres-total": Fault(
         "node {node} has {has} {name}, not {total}",
         "the total must be the one of slurm.conf for ever: a registration with another drains the node",
-        "{line}",
+        "{line}   # where slurm.conf has it, somebody changed it live: scontrol reconfigure",
     ),
     "conf-total": Fault(
         "{file} gives node {node} {has} {name}, not {total}",
