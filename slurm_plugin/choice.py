@@ -11,7 +11,7 @@ from slurm_plugin.mig.geometry import Placed, mask
 from slurm_plugin.model import Gpu, GpuProfile, Instance
 from slurm_plugin.planner.place import Candidate, blocking
 
-_MEMO = 20_000  # slices among others that jobs have; GPUs in the same state share them
+_MEMO = 20_000  # states of a GPU remembered; GPUs in the same state share one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,24 +31,30 @@ def slices_of(gpu: Gpu, held: Collection[str]) -> Iterator[Slice]:
     """What of this GPU may be given to jobs, if the GPU itself may. `held`: slices in a grant."""
     room = free_slices(gpu)
     known = {profile.name for profile in gpu.profiles}
+    mine = [one for one in gpu.instances if is_slice(one)]
     stays = [one for one in gpu.instances if one.foreign or one.uuid in held]
-    busy = tuple((one.profile, one.start) for one in stays if one.profile in known)
     strange = 0
     for one in stays:
         strange |= 0 if one.profile in known else mask(one.start, one.size)
-    for one in gpu.instances:
-        if is_slice(one):
-            blocks = _blocks(gpu.profiles, busy, strange, (one.profile, one.start)) if one.profile in known else 0.0
-            order = (blocks, room, gpu.index, one.start)
-            yield Slice(uuid=one.uuid, gpu=gpu.uuid, profile=one.profile, order=order)
+    busy = tuple((one.profile, one.start) for one in stays if one.profile in known)
+    asked = tuple((one.profile, one.start) for one in mine)
+    for one, blocks in zip(mine, _blocks(gpu.profiles, busy, strange, asked), strict=True):
+        order = (blocks, room, gpu.index, one.start)
+        yield Slice(uuid=one.uuid, gpu=gpu.uuid, profile=one.profile, order=order)
 
 
 @lru_cache(_MEMO)
-def _blocks(profiles: tuple[GpuProfile, ...], busy: tuple[Placed, ...], strange: int, placed: Placed) -> float:
-    """What a job would take away there that is not taken: the largest placements stay possible elsewhere."""
+def _blocks(
+    profiles: tuple[GpuProfile, ...], busy: tuple[Placed, ...], strange: int, asked: tuple[Placed, ...]
+) -> tuple[float, ...]:
+    """What a job would take away at each place that is not taken: the largest placements stay possible elsewhere."""
     shapes = {profile.name: profile for profile in profiles}
-    others = Candidate(gpu="", busy=dict.fromkeys(one for one in busy if one != placed), blocked=strange)
-    return blocking(shapes, others, placed, None, 0.0)
+
+    def cost(placed: Placed) -> float:
+        others = Candidate(gpu="", busy=dict.fromkeys(one for one in busy if one != placed), blocked=strange)
+        return blocking(shapes, others, placed, None, 0.0) if placed[0] in shapes else 0.0
+
+    return tuple(cost(placed) for placed in asked)
 
 
 def free_slices(gpu: Gpu) -> int:
