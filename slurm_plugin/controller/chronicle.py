@@ -67,7 +67,7 @@ class Chronicle:
             least, lacked = self._margins.get(one.guarantee, (spare + 1, lacks))
             self._margins[one.guarantee] = (min(least, spare), lacks)
             if spare < least or lacks != lacked:
-                why = f"{-spare} are lacking" if lacks else f"{spare} to spare"
+                why = f"lacks {-spare}" if lacks else f"{spare} to spare"
                 self.note(
                     Entry(
                         at=self._clock(),

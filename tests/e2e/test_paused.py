@@ -95,6 +95,19 @@ def test_a_job_that_slurm_holds_for_a_class_that_is_not_there_is_released(one: L
     assert [why.split(":")[0] for why in released] == [f"job {held}"]
 
 
+def test_whether_a_guarantee_was_ever_broken_is_on_record(one: Live) -> None:
+    """It lacks its half until that is cut, and never again, whatever is cut beside it."""
+    promised = FOLLOW.replace("}\n", ", guarantees: {class 3g.40gb: never fewer than 1 idle}}\n")
+    assert one.apply(one.policy(SEVENTHS) + promised).code == 0
+    one.until(lambda: "3g.40gb" in [each.profile for each in one.slices().values()], "the half is cut")
+    small = one.submit("alice", "--gres=vgpu:1g.10gb", "--array=1-8", script="sleep 1")
+    quarter = one.submit("bob", "--gres=vgpu:2g.20gb", script="sleep 1")
+    one.until(lambda: not one.slurm("squeue", "-h", "-j", f"{small},{quarter}", "-o", "%i"), "all have had their turn")
+    kept = [entry for entry in document(one, "history")["entries"] if entry["what"] == "guarantee"]
+    assert {entry["guarantee"] for entry in kept} == {"class 3g.40gb: never fewer than 1 idle"}
+    assert [(entry["have"], entry["why"]) for entry in kept] == [(0, "lacks 1"), (1, "0 to spare")]
+
+
 def test_without_a_controller_jobs_start_on_what_it_left_and_slices_are_cut_for_them(one: Live) -> None:
     assert one.apply(one.policy(A_HALF)).code == 0
     one.until(lambda: one.published("n1").get("3g.40gb") == 1 and len(one.slices()) == 1, "one half, the rest is room")

@@ -145,7 +145,7 @@ async def test_how_a_guarantee_is_kept_is_in_the_history(socket: Path, tmp_path:
             await until(lambda: '"have":2' in (tmp_path / "state/history.jsonl").read_text())
             entries = await told(site, link, "guarantee")
     assert [(entry.guarantee, entry.at_least) for entry in entries] == [(guarantee.text, 2)] * len(entries)
-    assert (entries[0].have, entries[0].why) == (0, "2 are lacking")
+    assert (entries[0].have, entries[0].why) == (0, "lacks 2")
     assert (entries[-1].have, entries[-1].why) == (2, "0 to spare")
 
 

@@ -124,8 +124,8 @@ async def test_a_guarantee_is_told_when_it_lacks_when_it_is_whole_and_at_its_lea
         scene.chronicle.see(decision(margins=(Margin(guarantee="g", at_least=4, have=5),)))
     told = [(one.have, one.why) for one in scene.entries(What.GUARANTEE)]
     assert told == [
-        *((6, "2 to spare"), (5, "1 to spare"), (3, "1 are lacking"), (2, "2 are lacking"), (4, "0 to spare")),
-        *((3, "1 are lacking"), (5, "1 to spare")),
+        *((6, "2 to spare"), (5, "1 to spare"), (3, "lacks 1"), (2, "lacks 2"), (4, "0 to spare")),
+        *((3, "lacks 1"), (5, "1 to spare")),
     ]
 
 
