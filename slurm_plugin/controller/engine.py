@@ -52,6 +52,7 @@ EVENT_SHARE = 2  # and readings for events, one part in so many
 # ... and never waited for longer: a reading that waited for a slurmctld on its way up says nothing of its load.
 POLL_MOST_S, EVENT_MOST_S = 10.0, 2.0
 RETRY_S = 1.0  # after a pass that failed
+TOLD_S = 600.0  # something beside the passes that ran for so long before it failed is no lasting problem
 FAILURES_MAX = 60  # passes that fail for a reason that is not Slurm's, one after the other, before we give up
 
 
@@ -85,7 +86,8 @@ class Engine:
         self._holds = Holds(self.desk, slurm, self._chronicle.note)
         self._firsts = Firsts(self.desk, slurm)
         self._applied: PoolConfig | None = None  # what the next pass is to follow
-        self._planning = asyncio.Lock()
+        self._asking = asyncio.Lock()  # any user may: one at a time, beside the loop
+        self._applying = asyncio.Lock()
         self._failures = 0
         self.started_at = clock()
         self.passes = 0
@@ -133,12 +135,12 @@ class Engine:
 
     async def explain(self, caller: Caller, job_id: int) -> pb.ExplainReply:
         """Why a job waits. Raises RequestError."""
-        async with self._planning:
+        async with self._asking:
             return to_wire(await answer.explained(self.desk, caller, job_id))
 
     async def plan(self, pool_yaml: str) -> pb.PlanReply:
         """What would be done for another pool.yaml, or is being done for this one. Raises ConfigError."""
-        async with self._planning:  # any user may ask: one at a time, beside the loop
+        async with self._asking:
             if pool_yaml:
                 return await preview(self.desk, await asyncio.to_thread(parse_pool, pool_yaml))
             return await preview(self.desk, self._applied or self.desk.config)
@@ -156,7 +158,7 @@ class Engine:
                 "gres:, wait_partition: and controller: of pool.yaml can't change while the controller runs",
                 hint="systemctl restart vgpu-controller",
             )
-        async with self._planning:
+        async with self._applying:
             if wrong := await mistakes(self.desk, config):
                 more = f"; {len(wrong) - 1} more mistakes (vgpu plan lists them)" if len(wrong) > 1 else ""
                 raise ConfigError(f"pool.yaml: {wrong[0]}{more}", hint="nothing was changed: mend it, and apply again")
@@ -178,14 +180,24 @@ class Engine:
     async def run(self) -> None:
         """Pass after pass, for ever; fence after fence, and rescue after rescue, beside them."""
         async with asyncio.TaskGroup() as group:
+            beside = (self._rescue, self._drains, self._holds, self._firsts, self._chronicle, self._notices)
+            for one in beside:
+                group.create_task(self._lasting(type(one).__name__.lower(), one.run))
             group.create_task(self._fences.run())
-            group.create_task(self._rescue.run())
-            group.create_task(self._drains.run())
-            group.create_task(self._holds.run())
-            group.create_task(self._firsts.run())
-            group.create_task(self._chronicle.run())
-            group.create_task(self._notices.run())
             group.create_task(self._loop())
+
+    async def _lasting(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """What must not end the pool's bookkeeping begins anew after an error of ours, and is told of meanwhile."""
+        while True:
+            began = time.monotonic()
+            try:
+                await run()
+            except Exception as error:
+                self.desk.problems[name] = f"{name} began anew after {type(error).__name__}: {error}"
+                log.exception("beside.failed", extra={"what": name})
+            await asyncio.sleep(RETRY_S)
+            if time.monotonic() - began > TOLD_S:
+                self.desk.problems.pop(name, None)
 
     async def _loop(self) -> None:
         """An error ends a pass, never the loop; FAILURES_MAX of ours in a row are for whoever starts us anew."""

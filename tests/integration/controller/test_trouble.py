@@ -13,6 +13,7 @@ import pytest
 from slurm_plugin import catalogue
 from slurm_plugin.controller import books, engine, loans, roster
 from slurm_plugin.controller.decide import decide
+from slurm_plugin.controller.drains import Drains
 from slurm_plugin.errors import ConfigError, SlurmUnavailable
 from slurm_plugin.pool import ControllerPlace, Mode
 from tests.integration.controller.site import DictSlurm, until
@@ -296,3 +297,19 @@ async def test_job_that_does_not_start_on_what_it_claims_leaves_it_to_others(soc
             await two_passes(site)
         await until(lambda: site.gres("n1").get("m20") == 1 and "m40" not in site.gres("n1"))
         assert n1.as_offered() == {"m20": 1}
+
+
+async def test_an_error_beside_the_passes_ends_no_controller(
+    socket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[float] = []
+
+    async def fail(_self: Drains) -> None:
+        failed.append(1.0)
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Drains, "run", fail)
+    monkeypatch.setattr(engine, "RETRY_S", 0.01)
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.MIXED), await site.link() as link:
+        await until(lambda: len(failed) > 2 and site.gres("n1").get("3g.40gb") == 1)
+        assert "drains began anew after RuntimeError: a defect" in (await link.status()).problems
