@@ -1,5 +1,7 @@
 """How the pool's hooks and a site's own run side by side, and the daemons' units: texts to paste. Pure."""
 
+from pathlib import PurePosixPath
+
 from slurm_plugin.slurm.site import SlurmSide
 
 # Found by taking one away at a time; the lab's daemons run with exactly these.
@@ -57,7 +59,7 @@ RuntimeDirectoryPreserve=yes"""
 _OF_CONTROLLER = """\
 # controller.user of pool.yaml: munge gives what agents and `vgpu` say to this user only.
 User={user}
-StateDirectory=vgpu"""
+StateDirectory=vgpu{more}"""
 
 
 def agent_unit(side: SlurmSide) -> str:
@@ -81,10 +83,17 @@ def controller_unit(side: SlurmSide) -> str:
         order="After=slurmctld.service\n",
         venv=side.paths.venv,
         module="slurm_plugin.controller",
-        own=_OF_CONTROLLER.format(user=side.user),
+        own=_OF_CONTROLLER.format(user=side.user, more=_writable(side)),
         capabilities=" ".join(CONTROLLER_CAPABILITIES),
         config="/etc/vgpu/pool.yaml",
     )
+
+
+def _writable(side: SlurmSide) -> str:
+    """A shared folder for the catalogue, and a state folder elsewhere: ProtectSystem leaves /var/lib/vgpu alone."""
+    folders = {PurePosixPath(side.catalogue).parent, PurePosixPath(side.state_dir)}
+    elsewhere = sorted(str(folder) for folder in folders if not folder.is_relative_to("/var/lib/vgpu"))
+    return f"\nReadWritePaths={' '.join(elsewhere)}" if elsewhere else ""
 
 
 def job_submit_lua(side: SlurmSide) -> str:

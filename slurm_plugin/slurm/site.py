@@ -51,6 +51,7 @@ class SlurmSide:
     gres: GresNames = field(default_factory=GresNames)
     paths: HookPaths = field(default_factory=HookPaths)
     catalogue: str = "/var/lib/vgpu/catalogue"  # written by the controller, read by Lua
+    state_dir: str = "/var/lib/vgpu"  # the controller's
     user: str = "root"  # whom the controller runs as
     accounting: bool = (
         False  # slurmdbd is there; without it a GRES in AccountingStorageTRES ends slurmctld at its start
@@ -85,6 +86,7 @@ def side_of(
         gres=pool.gres,
         paths=paths or HookPaths(),
         catalogue=str(pool.controller.catalogue),
+        state_dir=str(pool.controller.state_dir),
         user=pool.controller.user,
         accounting=accounting,
     )

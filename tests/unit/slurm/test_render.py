@@ -95,6 +95,16 @@ def test_the_controller_runs_as_whom_pool_yaml_says() -> None:
     assert "User=" not in chain.agent_unit(SIDE)
 
 
+def test_the_controllers_unit_lets_it_write_where_pool_yaml_says() -> None:
+    shared = replace(SIDE, catalogue="/shared/vgpu/catalogue", state_dir="/var/lib/vgpu/controller")
+    assert "ReadWritePaths=/shared/vgpu" in chain.controller_unit(shared).splitlines()
+    elsewhere = side_of(
+        replace(POOL, controller=replace(POOL.controller, state_dir=Path("/srv/v"))), {}, accounting=False
+    )
+    assert "ReadWritePaths=/srv/v" in chain.controller_unit(elsewhere).splitlines()
+    assert "ReadWritePaths" not in chain.controller_unit(SIDE)
+
+
 @pytest.mark.parametrize("text", [chain.job_submit_lua(SIDE), chain.cli_filter_lua(SIDE)])
 def test_the_lines_for_a_sites_own_lua_call_what_our_module_has(text: str) -> None:
     module = (CONFIGS.parent / "slurm_plugin/hooks/lua/vgpu.lua").read_text()
