@@ -75,14 +75,21 @@ def test_up_serves_and_down_leaves_nothing(base: Path) -> None:
     commands.down("one", base)  # nothing to do is no error
 
 
-def test_with_accounting_slices_are_charged_and_nothing_listens_beyond_loopback(base: Path) -> None:
-    lab = commands.up(LabSpec(name="net", nodes=1, gpus=1, accounting=True), base)
+def test_with_accounting_slices_are_charged_and_limited_and_nothing_listens_beyond_loopback(base: Path) -> None:
+    lines = ("AccountingStorageEnforce=limits",)
+    lab = commands.up(LabSpec(name="net", nodes=1, gpus=1, accounting=True, slurm_lines=lines), base)
     slurm(lab, "srun", "--gres=vgpu:20gb", "true")
     charged = ("sacct", "--noheader", "--allocations", "--parsable2", "--format=AllocTRES")
     until(lambda: "gres/vgpu=1,gres/vgpu_mem=2" in slurm(lab, *charged))
+    # three eighths of a GPU's memory for the account: a second quarter has to wait, though a slice is idle
+    slurm(lab, "sacctmgr", "--immediate", "modify", "account", "root", "set", "GrpTRES=gres/vgpu_mem=3")
+    for _ in range(2):
+        slurm(lab, "sbatch", "--output=/dev/null", "--gres=vgpu:20gb", "--wrap=sleep 300")
+    states = ("squeue", "--noheader", "--format=%T %r")
+    until(lambda: sorted(slurm(lab, *states).splitlines()) == ["PENDING AssocGrpGRES", "RUNNING None"])
     pids = {str(process.pid) for process in processes.all_of(lab.folder)}
-    lines = subprocess.run(["ss", "-Hltnp"], check=True, capture_output=True, text=True).stdout.splitlines()
-    ours = [line.split()[3] for line in lines if any(f"pid={pid}," in line for pid in pids)]
+    listening = subprocess.run(["ss", "-Hltnp"], check=True, capture_output=True, text=True).stdout.splitlines()
+    ours = [line.split()[3] for line in listening if any(f"pid={pid}," in line for pid in pids)]
     assert len(ours) == 4  # slurmctld, slurmd, slurmdbd, controller; database and agent have unix sockets only
     assert all(address.removeprefix("[::ffff:").startswith("127.0.0.1") for address in ours), ours
 
