@@ -7,10 +7,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from federation.access.rates import Rate
-from federation.config_schema import FedFile, PeerSection, keys_at
+from federation.config_schema import FedFile, PeerSection, PlacingSection, PoolSection, keys_at
 from federation.errors import ConfigError
 from federation.pki.credentials import Credentials, Files, Peer, load
 from federation.policy.admit import Guest
+from federation.policy.choose import Rules
 from slurm_plugin.document import FILE_BYTES, Document, first_mistake
 from slurm_plugin.errors import ConfigError as Mistake
 
@@ -41,8 +42,22 @@ class AuditRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRules:
+    """A pool of this host's own processes."""
+
+    folder: Path
+    most_jobs: int
+    cpus: int | None  # None: all
+    memory_mib: int
+    longest_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FedConfig:
     site: str
+    state_dir: Path
+    pools: Mapping[str, PoolRules]
+    placing: Rules
     listen: str  # empty: nobody dials us
     least_uid: int
     files: Files
@@ -103,6 +118,9 @@ def _config(file: FedFile) -> FedConfig:
     )
     return FedConfig(
         site=file.site,
+        state_dir=file.state_dir,
+        pools={name: _pool(pool) for name, pool in file.pools.items()},
+        placing=_placing(file.placing),
         listen=file.listen or "",
         least_uid=file.least_uid,
         files=files,
@@ -110,6 +128,23 @@ def _config(file: FedFile) -> FedConfig:
         audit=AuditRules(path=file.audit.path, max_bytes=file.audit.max_mib << 20, keep=file.audit.keep),
         peers={name: _rules(peer) for name, peer in file.peers.items()},
     )
+
+
+def _pool(pool: PoolSection) -> PoolRules:
+    local = pool.local
+    return PoolRules(
+        folder=local.folder,
+        most_jobs=pool.most_jobs,
+        cpus=local.cpus,
+        memory_mib=local.memory_mib,
+        longest_s=local.longest_s,
+    )
+
+
+def _placing(placing: PlacingSection) -> Rules:
+    allow = {account: tuple(pools) for account, pools in placing.allow.items()}
+    deny = {account: tuple(pools) for account, pools in placing.deny.items()}
+    return Rules(allow=allow, deny=deny, local_bonus_s=placing.local_bonus_s)
 
 
 def _rules(peer: PeerSection) -> PeerRules:

@@ -100,15 +100,48 @@ class PeerSection(_Section):
     messages: RateSection = RateSection(per_s=5_000, burst=10_000)
 
 
+class LocalPoolSection(_Section):
+    """A pool of this host's own processes."""
+
+    folder: File
+    cpus: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    memory_mib: Annotated[int, Field(ge=0, le=1 << 40)] = 0
+    longest_s: Annotated[int, Field(ge=0, le=1 << 30)] = 0
+
+
+class PoolSection(_Section):
+    """One of the backends is named."""
+
+    most_jobs: Count = 10_000
+    local: LocalPoolSection
+
+
+class PlacingSection(_Section):
+    allow: Annotated[dict[Account, list[str]], Field(max_length=MAX_NAMES)] = {}
+    deny: Annotated[dict[Account, list[str]], Field(max_length=MAX_NAMES)] = {}
+    local_bonus_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 60.0
+
+
 class FedFile(_Section):
     version: Literal[1]
     site: Site
+    state_dir: File = Path("/var/lib/fed")
     listen: Address | None = None
     least_uid: Annotated[int, Field(ge=1, le=1 << 31)] = LEAST_UID
     tls: TlsSection
     local: LocalSection = LocalSection()
     audit: AuditSection = AuditSection()
+    pools: Annotated[dict[Word, PoolSection], Field(max_length=1000)] = {}
+    placing: PlacingSection = PlacingSection()
     peers: Annotated[dict[Site, PeerSection], Field(max_length=MAX_PEERS)] = {}
+
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "tls": TlsSection,
+    "local": LocalSection,
+    "audit": AuditSection,
+    "placing": PlacingSection,
+}
 
 
 def keys_at(path: tuple[str | int, ...]) -> tuple[str, ...]:
@@ -119,9 +152,12 @@ def keys_at(path: tuple[str | int, ...]) -> tuple[str, ...]:
             section = PeerSection
         case ("peers", _, "messages"):
             section = RateSection
-        case (("tls" | "local" | "audit") as name,):
-            named: dict[str, type[BaseModel]] = {"tls": TlsSection, "local": LocalSection, "audit": AuditSection}
-            section = named[name]
+        case ("pools", _):
+            section = PoolSection
+        case ("pools", _, "local"):
+            section = LocalPoolSection
+        case (name,) if name in _SECTIONS:
+            section = _SECTIONS[str(name)]
         case _:
             section = FedFile
     return tuple(section.model_fields)

@@ -98,9 +98,13 @@ class Runner:
         """A short look at the journal."""
         return await self._writer.run(call)
 
-    def drain(self) -> None:
-        """No new jobs; those that are here go on."""
-        self._accepting = False
+    def drain(self, on: bool = True) -> None:
+        """No new jobs, of users or of peers; those that are here go on."""
+        self._accepting = not on
+
+    @property
+    def draining(self) -> bool:
+        return not self._accepting
 
     # -- what links and movers tell
 
@@ -190,7 +194,8 @@ class Runner:
                     room = await self._adapters.executors[pool].room()
             except (FedError, TimeoutError):
                 room = Room(pool=pool, free_jobs=0, free_cpus=0)
-            rooms.append(replace(room, pool=pool, free_jobs=max(0, min(room.free_jobs, most - open_jobs))))
+            free_jobs = max(0, min(room.free_jobs, most - open_jobs)) if self._accepting else 0
+            rooms.append(replace(room, pool=pool, free_jobs=free_jobs))
         return Rooms(pools=tuple(rooms))
 
     # -- effects
@@ -199,7 +204,7 @@ class Runner:
         match effect:
             case Send():
                 if effect.site == self.engine.name:
-                    self._spawn(self.message(effect.site, effect.message))
+                    self._spawn(lambda: self.message(effect.site, effect.message))
                 elif not self._adapters.peers.send(effect.site, effect.message):
                     self.dropped["send"] += 1
             case PushInputs():
@@ -215,7 +220,7 @@ class Runner:
             self.dropped["call"] += 1
             return
         self._calls[effect.pool] += 1
-        self._spawn(self._called(executor, effect))
+        self._spawn(lambda: self._called(executor, effect))
 
     async def _called(self, executor: Executor, effect: HandOver | Look | Fence | Deliver | Forget) -> None:
         try:
@@ -260,16 +265,16 @@ class Runner:
         else:
             await self.act(lambda store: target.handed_over(store, key, handle, self._clock()))
 
-    def _spawn(self, call: "Awaitable[None]") -> None:
+    def _spawn(self, call: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.ensure_future(_quiet(call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _quiet(call: Awaitable[None]) -> None:
+async def _quiet(call: Callable[[], Awaitable[None]]) -> None:
     """What fails here is wanted again when it is due."""
     try:
-        await call
+        await call()
     except FedError as error:
         log.warning("effect.failed", extra={"code": error.code, "why": str(error)})
 

@@ -30,11 +30,8 @@ def check_config(config: Config = DEFAULT_CONFIG, json: Json = False) -> None:
 
     now = datetime.now(UTC)
     found = load_config(config)
-    credentials = found.credentials()
-    credentials.check(now)
-    ends = credentials.leaf.not_valid_after_utc
-    ending = [f"our certificate ends on {ends:%Y-%m-%d}: renew it"] if credentials.ending(now) else []
-    problems = (*ending, *_users(found), *_places(found, config))
+    ends = found.credentials().leaf.not_valid_after_utc
+    problems = problems_of(found, config, now)
     if json:
         view = Checked(
             site=found.site, peers=tuple(found.peers), certificate_ends_at=ends.timestamp(), problems=problems
@@ -44,6 +41,15 @@ def check_config(config: Config = DEFAULT_CONFIG, json: Json = False) -> None:
         emit([f"site {found.site}: {len(found.peers)} peers, certificate until {ends:%Y-%m-%d %H:%M} UTC", *problems])
     if problems:
         raise typer.Exit(FOUND)
+
+
+def problems_of(found: "FedConfig", config: Path, now: datetime) -> tuple[str, ...]:
+    """What will not work. Raises ConfigError when the daemon can't start."""
+    credentials = found.credentials()
+    credentials.check(now)
+    ends = credentials.leaf.not_valid_after_utc
+    ending = [f"our certificate ends on {ends:%Y-%m-%d}: renew it"] if credentials.ending(now) else []
+    return (*ending, *_users(found), *_places(found, config))
 
 
 def _users(found: "FedConfig") -> list[str]:

@@ -1,7 +1,7 @@
 """The `fed` command: its commands, and the one place where an error becomes two lines and an exit code.
 
-0 done, 1 a check found something, 2 usage or an admin's file, 3 to 8 as federation/errors.py says, 130 interrupted,
-141 nobody reads the output.
+`wait` exits with the job's code. Else: 0 done, 1 a check found something, 2 usage or an admin's file, 3 to 8 as
+federation/errors.py says, 130 interrupted, 141 nobody reads the output.
 """
 
 import os
@@ -12,13 +12,28 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from federation.cli import check, pki
+from federation.cli import check, jobs, pki, site
+from federation.cli.submit import submit
 from federation.errors import ConfigError, FedError
 
 INTERRUPTED = 130
 NOBODY_READS = 141
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+app.command("submit", context_settings={"allow_interspersed_args": False})(submit)
+app.command("jobs")(jobs.jobs)
+app.command("show")(jobs.show)
+app.command("explain")(jobs.explain)
+app.command("logs")(jobs.logs)
+app.command("wait")(jobs.wait)
+app.command("cancel")(jobs.cancel)
+app.command("signal")(jobs.signal)
+app.command("requeue")(jobs.requeue)
+app.command("peers")(site.peers)
+app.command("pools")(site.pools)
+app.command("drain")(site.drain)
+app.command("doctor")(site.doctor)
+app.command("daemon")(site.daemon)
 app.add_typer(pki.app, name="pki")
 app.command("check-config")(check.check_config)
 
@@ -36,7 +51,7 @@ def about(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    """Jobs between sites. This release serves one site: the daemon between sites is not in it yet; see `vgpu`."""
+    """Jobs between sites: submitted here, run here or at another site, once; their output and files come back here."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -1,29 +1,49 @@
 """The service that other sites call. Give its handlers to a server behind a gate."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
 
-from federation.errors import Refused
+from federation.errors import FedError, Refused
 from federation.peer.links import Links
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.proto.federation.v1.federation_pb2_grpc import FederationServicer
+from federation.stage.inputs import Inputs
+from federation.stage.outputs import Outputs
+from federation.stage.results import Results
+from federation.wire.status import to_status
+
+T = TypeVar("T")
 
 LAST_WRITE_S = 1.0
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[pb.Envelope, pb.Envelope]"
 
 
-class Service(FederationServicer):
-    """`calling_site` tells, inside a handler, which site is at the other end, as its certificate proves it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bulk:
+    """What this site, as a target, gives and takes of bytes."""
 
-    def __init__(self, links: Links, calling_site: Callable[[], str]) -> None:
+    inputs: Inputs
+    results: Results
+    outputs: Outputs
+
+
+class Service(FederationServicer):
+    """`calling_site` tells, inside a handler, which site is at the other end, as its certificate proves it.
+
+    Without `bulk` it moves no bytes, and says so.
+    """
+
+    def __init__(self, links: Links, calling_site: Callable[[], str], bulk: Bulk | None = None) -> None:
         self._links = links
         self._calling_site = calling_site
+        self._bulk = bulk
 
     async def Control(self, request_iterator: AsyncIterator[pb.Envelope], context: _Context) -> None:
         session = self._links.session(self._calling_site())
@@ -37,6 +57,58 @@ class Service(FederationServicer):
             await _ended(writing)
         if refused is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{refused}. {refused.hint}".strip())
+
+    async def Which(self, request: pb.ChunkList, context: Any) -> pb.ChunkList:
+        return await _answered(context, lambda: self._moves().inputs.which(self._calling_site(), request))
+
+    async def Put(self, request_iterator: AsyncIterator[pb.Chunk], context: Any) -> pb.PutReply:
+        return await _answered(context, lambda: self._moves().inputs.put(self._calling_site(), request_iterator))
+
+    async def Commit(self, request: pb.CommitRequest, context: Any) -> pb.CommitReply:
+        return await _answered(context, lambda: self._moves().inputs.commit(self._calling_site(), request))
+
+    async def Results(self, request: pb.ResultsRequest, context: Any) -> pb.Manifest:
+        return await _answered(context, lambda: self._moves().results.results(self._calling_site(), request))
+
+    async def Get(self, request: pb.ChunkList, context: Any) -> AsyncIterator[pb.Chunk]:
+        async for chunk in _told(context, lambda: self._moves().results.get(self._calling_site(), request)):
+            yield chunk
+
+    async def Outputs(
+        self, request_iterator: AsyncIterator[pb.OutputAsk], context: Any
+    ) -> AsyncIterator[pb.OutputPart]:
+        site = self._calling_site()
+        async for part in _told(context, lambda: self._moves().outputs.serve(site, request_iterator)):
+            yield part
+
+    def _moves(self) -> Bulk:
+        if self._bulk is None:
+            raise Refused("this site moves no bytes")
+        return self._bulk
+
+
+async def _answered(context: Any, call: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return await call()
+    except FedError as error:
+        await _aborted(context, error)
+    except ValueError as error:
+        await _aborted(context, Refused(f"this is what no site may send: {error}"))
+
+
+async def _told(context: Any, parts: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
+    try:
+        async for part in parts():
+            yield part
+    except FedError as error:
+        await _aborted(context, error)
+    except ValueError as error:
+        await _aborted(context, Refused(f"this is what no site may send: {error}"))
+
+
+async def _aborted(context: Any, error: FedError) -> NoReturn:
+    await context.abort(*to_status(error))
+    raise AssertionError("abort() raises")
 
 
 async def _ended(writing: asyncio.Task[None]) -> None:

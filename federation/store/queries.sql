@@ -12,6 +12,12 @@ INSERT OR REPLACE INTO jobs VALUES (
     :token, :state, :attempt, :site, :pool, :user, :account, :name, :on_silence, :lease_s, :accepted_at, :due_at, :tries,
     :revision, :far, :signals, :cost, :cost_day, :avoid, :reasons, :why, :started_at, :ended_at, :outcome
 )
+-- name: open_jobs
+SELECT * FROM jobs WHERE state != 'done' AND (:user = '' OR user = :user) ORDER BY token DESC LIMIT :most
+-- name: newest_jobs
+SELECT * FROM (SELECT * FROM jobs ORDER BY token DESC LIMIT :looked) WHERE :user = '' OR user = :user LIMIT :most
+-- name: jobs_between
+SELECT * FROM jobs WHERE token BETWEEN :low AND :high ORDER BY token LIMIT :most
 -- name: spec
 SELECT spec FROM specs WHERE token = :token
 -- name: add_spec

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 LATEST_S = 330.0  # furthest ahead that anything is put due; further: the calendar was set back
 
+MOST_LOOKED_AT = 20_000  # newest jobs among which those of one user are looked for
+
 
 class Kind(StrEnum):
     CANCEL = "cancel"
@@ -110,6 +112,19 @@ class Store:
     def job(self, token: UUID) -> Job | None:
         row = self._one("job", token=token.bytes)
         return None if row is None else convert.job_from_row(row)
+
+    def open_jobs(self, user: str, most: int) -> list[Job]:
+        """Newest first. Of one user; "": of all."""
+        return [convert.job_from_row(row) for row in self._all("open_jobs", user=user, most=most)]
+
+    def newest_jobs(self, user: str, most: int) -> list[Job]:
+        """The same, with those that are done. Bound: only MOST_LOOKED_AT of all users' are looked at."""
+        rows = self._all("newest_jobs", user=user, most=most, looked=MOST_LOOKED_AT)
+        return [convert.job_from_row(row) for row in rows]
+
+    def jobs_between(self, low: UUID, high: UUID, most: int) -> list[Job]:
+        rows = self._all("jobs_between", low=low.bytes, high=high.bytes, most=most)
+        return [convert.job_from_row(row) for row in rows]
 
     def add_job(self, job: Job, spec: JobSpec) -> None:
         self._run("add_spec", token=job.token.bytes, spec=convert.spec_to_blob(spec))

@@ -205,6 +205,6 @@ def test_fed_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert fed.run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("fed ")
     assert fed.run([]) == 0
-    assert "serves one site" in capsys.readouterr().out
+    assert "run here or at another site, once" in capsys.readouterr().out
     assert fed.run(["up"]) == 2
     assert capsys.readouterr().err.startswith("error: ")

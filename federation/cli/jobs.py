@@ -1,0 +1,130 @@
+"""`fed jobs`, `show`, `explain`, `logs`, `wait`, `cancel`, `signal`, `requeue`: what is asked about jobs."""
+
+import signal as signals
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from federation.cli.client import ask, asked
+from federation.cli.options import DEFAULT_SOCKET, Json, Socket
+from federation.cli.render import explain_lines, job_lines, job_view, show_lines, state
+from federation.desk.view import FedJobList, FedJobView
+from federation.errors import ConfigError, OutcomeUnknown
+from slurm_plugin.cli.output import emit, emit_document, say
+
+TIMED_OUT, OTHERWISE = 124, 1  # exit codes of `wait` for a job that had none of its own
+
+JobName = Annotated[str, typer.Argument(metavar="[JOB]", help="Its token or the begin of it. Default: your newest.")]
+JobNames = Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Default: your newest.")]
+SomeJobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Tokens, or the begin of each.")]
+
+
+def jobs(
+    everybody: Annotated[bool, typer.Option("--all-users", help="Of all users, for an admin.")] = False,
+    done: Annotated[bool, typer.Option("--done", "-d", help="The newest, those that are done with them.")] = False,
+    most: Annotated[int, typer.Option("--most", min=1, max=10_000, help="No more than this.")] = 1000,
+    socket: Socket = DEFAULT_SOCKET,
+    json: Json = False,
+) -> None:
+    """List jobs that are not done."""
+    told = ask(socket, "jobs", everybody=everybody, done=done, most=most)
+    found = FedJobList(jobs=tuple(map(job_view, told["jobs"])))
+    emit_document("jobs", found) if json else emit(job_lines(found.jobs))
+
+
+def show(job: JobName = "", socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
+    """Show all about one job."""
+    view = job_view(ask(socket, "show", job=job))
+    emit_document("job", view) if json else emit(show_lines(view))
+
+
+def explain(job: JobName = "", socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
+    """Say why a job is where it is, and what speaks for and against each pool."""
+    view = job_view(ask(socket, "show", job=job))
+    emit_document("job", view) if json else emit(explain_lines(view))
+
+
+def logs(
+    job: JobName = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
+    socket: Socket = DEFAULT_SOCKET,
+) -> None:
+    """Print what a job has written: its stdout to stdout, its stderr to stderr, byte for byte."""
+    question = {"do": "logs", "job": job, "follow": follow}
+    out = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+    with asked(socket, question, patient=follow) as answer:
+        for told in answer:
+            if "remark" in told:
+                say(f"fed: {told['remark']}")
+            elif "missing" in told:
+                first, count = told["offset"], told["missing"]
+                say(f"fed: bytes {first} to {first + count - 1} of {told['stream']} are missing")
+            else:
+                out[told["stream"]].write(answer.read(told["size"]))
+                out[told["stream"]].flush()
+
+
+def wait(
+    names: JobNames = None,
+    socket: Socket = DEFAULT_SOCKET,
+    json: Json = False,
+) -> None:
+    """Wait until jobs are over and their files are here; exits with the code of the first that was not 0."""
+    wanted = names or [""]
+    with asked(socket, {"do": "wait", "jobs": wanted}, patient=True) as answer:
+        found = tuple(job_view(told) for told in answer)
+    if len(found) != len(wanted):
+        raise OutcomeUnknown("the daemon ended while we waited", hint="wait again")
+    if json:
+        emit_document("jobs", FedJobList(jobs=found))
+    codes = [code_of(view) for view in found]
+    for view, code in zip(found, codes, strict=True):
+        if code:
+            say(f"job {view.job}: {state(view)}" + (f": {view.why}" if view.why else ""))
+    raise typer.Exit(next((code for code in codes if code), 0))
+
+
+def code_of(job: FedJobView) -> int:
+    """The job's own, 128 + n for a death by signal n, and for every other end one that is not 0."""
+    if job.end == "timeout":
+        return TIMED_OUT
+    if job.exit_code is not None and job.end == "exited":
+        return job.exit_code
+    if job.signal is not None and job.end == "signaled":
+        return 128 + job.signal
+    return OTHERWISE
+
+
+def cancel(names: SomeJobs, socket: Socket = DEFAULT_SOCKET) -> None:
+    """Cancel jobs. It is tried until the far site confirms it, whatever is cut or restarted."""
+    _each(socket, "cancel", names)
+
+
+def requeue(names: SomeJobs, socket: Socket = DEFAULT_SOCKET) -> None:
+    """End the attempts of jobs, and start others once that is confirmed."""
+    _each(socket, "requeue", names)
+
+
+def signal(
+    names: SomeJobs,
+    which: Annotated[str, typer.Option("--signal", "-s", metavar="SIGNAL", help="Its name or number.")] = "TERM",
+    socket: Socket = DEFAULT_SOCKET,
+) -> None:
+    """Send a signal to running jobs, at most once each."""
+    _each(socket, "signal", names, signal=_number(which))
+
+
+def _number(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        return int(signals.Signals[f"SIG{text.upper().removeprefix('SIG')}"])
+    except KeyError:
+        raise ConfigError(f"'{text}' is no signal", hint="such as USR1, or 10") from None
+
+
+def _each(socket: Path, do: str, names: list[str], **what: Any) -> None:
+    for name in names:
+        ask(socket, do, job=name, **what)

@@ -1,0 +1,130 @@
+"""Answers of the daemon as documents and as lines for people."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from federation.desk.view import (
+    FedJobView,
+    PeerList,
+    PeerView,
+    PoolList,
+    PoolView,
+    ReasonView,
+    TransferView,
+)
+
+
+def job_view(told: dict[str, Any]) -> FedJobView:
+    """What a newer daemon adds is left out."""
+    known = {name: told[name] for name in FedJobView.__dataclass_fields__}
+    known["reasons"] = tuple(ReasonView(**one) for one in told["reasons"])
+    known["transfer"] = TransferView(**told["transfer"]) if told["transfer"] else None
+    return FedJobView(**known)
+
+
+def peer_list(told: dict[str, Any]) -> PeerList:
+    return PeerList(site=told["site"], draining=told["draining"], peers=tuple(PeerView(**one) for one in told["peers"]))
+
+
+def pool_list(told: dict[str, Any]) -> PoolList:
+    return PoolList(pools=tuple(PoolView(**one) for one in told["pools"]))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Columns as wide as they need to be; the last one as it is."""
+    cells = [[printable(str(cell)) for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[nth]) for row in cells) for nth in range(len(head))]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def job_lines(jobs: Iterable[FedJobView]) -> Iterator[str]:
+    head = ("JOB", "STATE", "NAME", "USER", "WHERE", "TIME", "WHY")
+    yield from table(head, ((j.job, state(j), j.name, j.user, where(j), age(j), j.why) for j in jobs))
+
+
+def show_lines(job: FedJobView) -> Iterator[str]:
+    rows = [
+        ("job", job.job),
+        ("name", job.name),
+        ("user", job.user),
+        ("account", job.account),
+        ("state", state(job)),
+        ("where", where(job)),
+        ("attempt", job.attempt),
+        ("accepted", clock(job.accepted_at)),
+        ("started", clock(job.started_at)),
+        ("ended", clock(job.ended_at)),
+        ("output", f"{job.stdout_size} bytes, errors {job.stderr_size} bytes" if job.end else ""),
+        ("moving", _transfer(job.transfer)),
+        ("why", job.why),
+    ]
+    for name, value in rows:
+        if value not in ("", None):
+            yield f"{name + ':':<10} {printable(str(value))}"
+
+
+def explain_lines(job: FedJobView) -> Iterator[str]:
+    yield f"job {job.job} is {state(job)}" + (f": {printable(job.why)}" if job.why else "")
+    for reason in job.reasons:
+        yield f"  {printable(reason.pool)}: {printable(reason.reason)}"
+
+
+def peer_lines(found: PeerList) -> Iterator[str]:
+    rows = (
+        (p.site, p.address or "dials us", "linked" if p.linked else "no link", f"{p.silent_s:.0f} s", p.pools, p.jobs)
+        for p in found.peers
+    )
+    yield from table(("SITE", "ADDRESS", "LINK", "SILENT", "POOLS", "JOBS"), rows)
+
+
+def pool_lines(found: PoolList) -> Iterator[str]:
+    rows = (
+        (
+            p.pool,
+            "linked" if p.linked else "no link",
+            p.free_jobs,
+            p.free_cpus,
+            ",".join(f"{name}:{count}" for name, count in p.slices.items()) or "-",
+            f"{p.longest_s} s" if p.longest_s else "any",
+        )
+        for p in found.pools
+    )
+    yield from table(("POOL", "LINK", "FREE", "CPUS", "SLICES", "LONGEST"), rows)
+
+
+def state(job: FedJobView) -> str:
+    if not job.end:
+        return job.state
+    how = job.end
+    if job.exit_code is not None:
+        how = f"{how} {job.exit_code}"
+    elif job.signal is not None:
+        how = f"{how} {job.signal}"
+    return how if job.state == "done" else f"{job.state} ({how})"
+
+
+def where(job: FedJobView) -> str:
+    return f"{job.site}/{job.pool}" if job.site else "-"
+
+
+def age(job: FedJobView) -> str:
+    begin = job.started_at or job.accepted_at
+    return f"{max(0, (job.ended_at or time.time()) - begin):.0f}s"
+
+
+def clock(at: float | None) -> str:
+    return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
+
+
+def printable(text: str) -> str:
+    """No control character and no broken text reaches a terminal."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def _transfer(transfer: TransferView | None) -> str:
+    if transfer is None:
+        return ""
+    of = f" of {transfer.total >> 20}" if transfer.total else ""
+    return f"{transfer.what}, {transfer.moved >> 20}{of} MiB" + (f"; stopped: {transfer.why}" if transfer.why else "")

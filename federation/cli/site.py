@@ -1,0 +1,86 @@
+"""`fed daemon`, `peers`, `pools`, `drain`, `doctor`: what is asked about a site."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from federation.cli.check import FOUND, problems_of
+from federation.cli.client import ask
+from federation.cli.options import DEFAULT_CONFIG, DEFAULT_SOCKET, Config, Json, Socket
+from federation.cli.render import peer_lines, peer_list, pool_lines, pool_list
+from federation.desk.view import PeerList, PoolList
+from federation.errors import FedError
+from slurm_plugin.cli.output import emit, emit_document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorReport:
+    site: str
+    problems: tuple[str, ...]
+
+
+def daemon(
+    config: Config = DEFAULT_CONFIG,
+    level: Annotated[str, typer.Option("--log-level", envvar="FED_LOG_LEVEL", help="DEBUG, INFO, WARNING.")] = "INFO",
+) -> None:
+    """Serve this site, until SIGTERM. It logs to stderr."""
+    import asyncio
+    import os
+
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # no child of ours uses gRPC
+    from federation.daemon import run
+    from slurm_plugin import logs
+
+    logs.to_stderr(level)
+    asyncio.run(run(config))
+
+
+def peers(socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
+    """List the sites that this one knows."""
+    found = peer_list(ask(socket, "peers"))
+    emit_document("peers", found) if json else emit(peer_lines(found))
+
+
+def pools(socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
+    """List the pools that jobs can go to now."""
+    found = pool_list(ask(socket, "pools"))
+    emit_document("pools", found) if json else emit(pool_lines(found))
+
+
+def drain(
+    end: Annotated[bool, typer.Option("--end", help="Take jobs again.")] = False,
+    socket: Socket = DEFAULT_SOCKET,
+) -> None:
+    """Take no new jobs, of users or of peers, until --end or a restart; those that are here go on."""
+    ask(socket, "drain", on=not end)
+
+
+def doctor(config: Config = DEFAULT_CONFIG, socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
+    """Look for what is wrong: in fed.yaml, in the files it names, in the daemon, its peers and pools."""
+    from federation.config import load_config
+
+    found = load_config(config)
+    problems = list(problems_of(found, config, datetime.now(UTC)))
+    try:
+        problems += _in_service(peer_list(ask(socket, "peers")), pool_list(ask(socket, "pools")))
+    except FedError as error:
+        problems.append(f"{error}" + (f" ({error.hint})" if error.hint else ""))
+    if json:
+        emit_document("fed-doctor", DoctorReport(site=found.site, problems=tuple(problems)))
+    else:
+        emit(problems or [f"site {found.site}: nothing is wrong"])
+    if problems:
+        raise typer.Exit(FOUND)
+
+
+def _in_service(known: PeerList, offered: PoolList) -> list[str]:
+    problems = ["the site is draining: it takes no jobs; fed drain --end"] if known.draining else []
+    for peer in known.peers:
+        if peer.linked:
+            continue
+        reason = f"its daemon, its address {peer.address}" if peer.address else "it dials us: its daemon"
+        problems.append(f"no link to {peer.site} for {peer.silent_s:.0f} s: look at {reason}, and both logs")
+    problems += [f"pool {pool.pool} has room for no job" for pool in offered.pools if not pool.free_jobs]
+    return problems if offered.pools else [*problems, "no pool is known: jobs have nowhere to go"]

@@ -1,0 +1,183 @@
+"""`fed submit`: give a job to this site's daemon, which runs it here or forwards it, once."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from federation.cli.amounts import mebibytes, seconds, tasks
+from federation.cli.client import asked
+from federation.cli.options import DEFAULT_SOCKET, Json, Socket
+from federation.cli.render import job_view
+from federation.desk.talk import PORTION
+from federation.errors import ConfigError, OutcomeUnknown, Unavailable
+from federation.model.token import RANDOM_BYTES, mint
+from slurm_plugin.cli.output import emit, emit_document, say
+
+MAX_SCRIPT = 4 << 20
+TRIES, PAUSE_S = 5, 1.0  # when the daemon went away in the middle: the same token is never two jobs
+PROGRESS_BYTES, PROGRESS_S = 64 << 20, 1.0  # inputs larger than this show how far they are
+
+Env = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME[=VALUE]", help="A variable that the job gets; more than once for more."),
+]
+StageIn = Annotated[
+    list[str] | None,
+    typer.Option("--stage-in", metavar="PATH", help="A file or folder that the job finds under the same name."),
+]
+StageOut = Annotated[
+    list[str] | None,
+    typer.Option("--stage-out", metavar="PATTERN", help="Files of the job's to bring back here, such as 'out/*'."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """One file of input: where it is here, and its name there."""
+
+    path: Path
+    name: str
+    size: int
+    mode: int
+
+
+def submit(
+    script: Annotated[Path | None, typer.Argument(metavar="SCRIPT", help="The job's script; - for stdin.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments.")] = None,
+    wrap: Annotated[str, typer.Option("--wrap", metavar="COMMAND", help="A command instead of a script.")] = "",
+    gres: Annotated[str, typer.Option("--gres", envvar="FED_GRES", metavar="GRES", help="Such as vgpu:20gb.")] = "",
+    limit: Annotated[
+        str, typer.Option("--time", "-t", envvar="FED_TIME", help="Limit: minutes, H:MM:SS or D-HH.")
+    ] = "",
+    cpus: Annotated[int, typer.Option("--cpus", "-c", envvar="FED_CPUS", min=1, help="CPUs.")] = 1,
+    mem: Annotated[str, typer.Option("--mem", envvar="FED_MEM", help="Memory, such as 4G.")] = "",
+    name: Annotated[str, typer.Option("--name", "-J", envvar="FED_NAME", help="The job's name.")] = "",
+    account: Annotated[str, typer.Option("--account", "-A", envvar="FED_ACCOUNT", help="Who pays.")] = "",
+    array: Annotated[
+        str, typer.Option("--array", "-a", help="One job for each: 0-9, 1-9:2 or 1,3. It is in ARRAY_TASK_ID.")
+    ] = "",
+    to: Annotated[
+        str, typer.Option("--to", envvar="FED_TO", metavar="SITE[/POOL]", help="There and nowhere else.")
+    ] = "",
+    stage_in: StageIn = None,
+    stage_out: StageOut = None,
+    env: Env = None,
+    socket: Socket = DEFAULT_SOCKET,
+    json: Json = False,
+) -> None:
+    """Submit a job: its token is printed, and from then on it runs once, whatever is cut or restarted."""
+    source, title = _script(script, wrap)
+    question: dict[str, Any] = {
+        "do": "submit",
+        "name": name or title,
+        "args": arguments or [],
+        "script_size": len(source),
+        "gres": gres,
+        "cpus": cpus,
+        "memory_mib": mebibytes(mem) if mem else 0,
+        "time_limit_s": seconds(limit) if limit else 0,
+        "account": account,
+        "pin": to,
+        "outputs": stage_out or [],
+        "folder": str(Path.cwd()),
+    }
+    staged = _staged(stage_in or ())
+    question["inputs"] = [(one.name, one.size, one.mode) for one in staged]
+    numbers: tuple[int | None, ...] = tasks(array) if array else (None,)
+    jobs = [
+        _one(socket, question | _environment(env or (), number, len(numbers)), source, staged) for number in numbers
+    ]
+    dropped = {word for told in jobs for word in str(told["dropped"]).split()}
+    if dropped:
+        say(f"these variables never cross: {' '.join(sorted(dropped))}")
+    if json:
+        from federation.desk.view import FedJobList
+
+        emit_document("jobs", FedJobList(jobs=tuple(map(job_view, jobs))))
+    else:
+        emit(str(told["job"]) for told in jobs)
+
+
+def _script(path: Path | None, wrap: str) -> tuple[bytes, str]:
+    if (path is None) == (not wrap):
+        raise ConfigError("give a script or --wrap", hint="fed submit job.sh, or fed submit --wrap 'hostname'")
+    if path is None:
+        return b"#!/bin/sh\n" + os.fsencode(wrap) + b"\n", "wrap"
+    with open(0, "rb", closefd=False) if str(path) == "-" else path.open("rb") as file:
+        source = file.read(MAX_SCRIPT + 1)
+    if any(line.startswith(b"#SBATCH") for line in source[: 1 << 16].splitlines()):
+        say("the script has #SBATCH lines: fed does not read them, only the options of its own command line")
+    return source, "stdin" if str(path) == "-" else path.name
+
+
+def _environment(asked_for: Sequence[str], task: int | None, count: int) -> dict[str, Any]:
+    """All of ours, of which the daemon takes what its file allows, then those that were asked for by name."""
+    own = list(os.environ.items())
+    asked = []
+    for one in asked_for:
+        name, equals, value = one.partition("=")
+        if not equals and name not in os.environ:
+            raise ConfigError(f"--env {name}: there is no such variable here", hint=f"--env {name}=VALUE")
+        asked.append((name, value if equals else os.environ[name]))
+    if task is not None:
+        asked += [("ARRAY_TASK_ID", str(task)), ("ARRAY_TASK_COUNT", str(count))]
+    return {"env": own + asked, "asked": [name for name, _ in asked]}
+
+
+def _staged(paths: Iterable[str]) -> list[Staged]:
+    found: list[Staged] = []
+    for told in paths:
+        path = Path(told)
+        name = path.name if path.is_absolute() else os.path.normpath(told)
+        if not path.is_dir():
+            found.append(_file(path, name))
+            continue
+        inside = (Path(where) / one for where, _, names in os.walk(path) for one in names)
+        found += [_file(one, os.path.normpath(f"{name}/{one.relative_to(path)}")) for one in sorted(inside)]
+    return found
+
+
+def _file(path: Path, name: str) -> Staged:
+    facts = path.stat()
+    if not path.is_file():
+        raise ConfigError(f"--stage-in {path}: it is no plain file")
+    return Staged(path=path, name=name, size=facts.st_size, mode=facts.st_mode & 0o777)
+
+
+def _one(socket: Path, question: dict[str, Any], source: bytes, staged: Sequence[Staged]) -> dict[str, Any]:
+    """Submit it; again, with the same token, when the daemon goes away in the middle. Raises what it answers."""
+    token = str(mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES)))
+    for left in reversed(range(TRIES)):
+        try:
+            with asked(socket, question | {"token": token}, _bytes(source, staged), patient=bool(staged)) as answer:
+                return answer.one()
+        except OutcomeUnknown:
+            if not left:
+                raise
+        except Unavailable:
+            if not left or left == TRIES - 1:
+                raise
+        time.sleep(PAUSE_S)
+    raise AssertionError("the last try returns or raises")
+
+
+def _bytes(source: bytes, staged: Sequence[Staged]) -> Iterator[bytes]:
+    yield source
+    total, sent, told_at = sum(one.size for one in staged), 0, time.monotonic()
+    for one in staged:
+        left = one.size
+        with one.path.open("rb") as file:
+            while left:
+                data = file.read(min(PORTION, left))
+                if not data:
+                    raise ConfigError(f"{one.path} became shorter while it was read", hint="submit when it is finished")
+                yield data
+                left, sent = left - len(data), sent + len(data)
+                if total > PROGRESS_BYTES and time.monotonic() - told_at > PROGRESS_S:
+                    told_at = time.monotonic()
+                    say(f"{sent >> 20} of {total >> 20} MiB of input")

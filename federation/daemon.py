@@ -1,0 +1,208 @@
+"""A site's daemon: where everything is put together.
+
+Crash: nothing that was told to anybody is lost; after the start everything open is looked at before anything is done.
+"""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from federation.access.acting import Account, account_of
+from federation.access.audit import Audit
+from federation.config import FedConfig, load_config
+from federation.desk.answers import Answers, Office
+from federation.desk.desk import Desk, Staff
+from federation.desk.submit import Front as SubmitFront
+from federation.engine.origin import OriginRules
+from federation.engine.site import SiteEngine, SiteRules
+from federation.errors import ConfigError
+from federation.executors.local import LocalExecutor, LocalPool
+from federation.executors.spool import Spool as JobFolders
+from federation.model.job import Job
+from federation.model.states import Origin
+from federation.model.token import Key
+from federation.pki.credentials import Keeper
+from federation.pki.files import check_place
+from federation.policy.admit import Guest, House
+from federation.ports import Now
+from federation.runner import Adapters, Runner
+from federation.server.service import Bulk
+from federation.serving import Front, Lines, links, served
+from federation.stage.far import Far, Near
+from federation.stage.holdings import Holdings
+from federation.stage.inputs import Inputs
+from federation.stage.mover import Mover
+from federation.stage.outputs import Outputs
+from federation.stage.results import Results
+from federation.stage.spool import Spool
+from federation.store.writer import Writer
+from slurm_plugin.agent.ready import tell_ready
+
+log = logging.getLogger(__name__)
+
+TIDY_S = 3600.0  # between looks for folders of jobs that are forgotten
+TIDY_PAGE = 500  # jobs asked about at once
+
+
+class _Themselves(Mapping[str, str]):
+    """This site's own users are who they are; never root."""
+
+    def __getitem__(self, user: str) -> str:
+        if not user or user == "root":
+            raise KeyError(user)
+        return user
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def local_account(name: str) -> Account:
+    """A user of this host whose files we write where he submitted. Raises Refused."""
+    if name == "root":
+        return Account(name=name, uid=0, gid=0, groups=(0,), home="/root")
+    return account_of(name, least_uid=1)
+
+
+class Daemon:
+    """One site. `running` is its whole use."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ConfigError, StoreUnfit: then it can't start. Call it inside the event loop."""
+        self.config = config = load_config(path)
+        self._keeper = Keeper(lambda: load_config(path).credentials())
+        _make_state(config.state_dir)
+        self._audit = Audit(config.audit.path, max_bytes=config.audit.max_bytes, keep=config.audit.keep)
+        self._lines = Lines()
+        self._front = Front(config=config, keeper=self._keeper, audit=self._audit, lines=self._lines)
+        self._links = links(self._front, lambda: self.runner, f"fed {version('vgpu-pool')}")
+        self._spool = Spool(config.state_dir / "jobs")
+        self._mover = Mover(self._spool, lambda: self.runner, self._far, local_account)
+        executors = {name: self._executor(name) for name in config.pools}
+        self._writer = Writer(config.state_dir / "fed.db", journal=uuid4())
+        adapters = Adapters(executors=executors, peers=self._links, mover=self._mover)
+        engine = SiteEngine(_rules(config), Now(wall=time.time(), mono=time.monotonic()))
+        self.runner = Runner(engine, self._writer, adapters)
+        holdings = Holdings(self.runner, executors, least_uid=config.least_uid)
+        self._bulk = Bulk(
+            inputs=Inputs(config.state_dir / "staging", holdings, self.runner.inputs_here),
+            results=Results(holdings),
+            outputs=Outputs(holdings),
+        )
+        self._near = Near(config.site, self._bulk.inputs, self._bulk.results, self._bulk.outputs)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["asyncio.Task[None]"]:
+        """Yields the task that ends only when something is broken."""
+        config = self.config
+        async with AsyncExitStack() as stack:
+            stack.callback(self._audit.close)
+            stack.push_async_callback(self._writer.close)
+            await self._tidy()
+            task = asyncio.create_task(self._serve())
+            stack.push_async_callback(_ended, task)
+            stack.push_async_callback(self._mover.close)
+            port = await stack.enter_async_context(served(self._front, self._links, self._bulk))
+            await stack.enter_async_context(self._desk().open(config.local.socket))
+            log.info("daemon.started", extra={"site": config.site, "port": port, "pools": list(config.pools)})
+            yield task
+
+    async def _serve(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.runner.run())
+            group.create_task(self._tidied())
+
+    def _far(self, site: str) -> Far | None:
+        return self._near if site == self.config.site else self._lines.remotes.get(site)
+
+    def _executor(self, name: str) -> LocalExecutor:
+        rules = self.config.pools[name]
+        pool = LocalPool(
+            name=name,
+            spool=JobFolders(rules.folder),
+            memory_mib=rules.memory_mib,
+            most_jobs=rules.most_jobs,
+            longest_s=rules.longest_s,
+            least_uid=self.config.least_uid,
+            changed=self._changed,
+        )
+        return LocalExecutor(pool if rules.cpus is None else replace(pool, cpus=rules.cpus))
+
+    def _changed(self, pool: str, key: Key) -> None:
+        self.runner.look(pool, (key,))
+
+    def _desk(self) -> Desk:
+        config = self.config
+        addresses = {name: peer.address for name, peer in config.peers.items()}
+        front = SubmitFront(runner=self.runner, spool=self._spool, environment=config.local.environment)
+        answers = Answers(Office(runner=self.runner, mover=self._mover, addresses=addresses))
+        return Desk(
+            Staff(front=front, answers=answers, mover=self._mover, audit=self._audit, admins=config.local.admins)
+        )
+
+    # -- folders of jobs that are done or forgotten
+
+    async def _tidied(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY_S)
+            await self._tidy(newer_s=TIDY_S)
+
+    async def _tidy(self, newer_s: float = 0.0) -> None:
+        """Drop what is kept of jobs that the journal does not know. `newer_s`: those may be submitted just now."""
+        tokens = await asyncio.to_thread(lambda: list(self._spool.tokens()))
+        for start in range(0, len(tokens), TIDY_PAGE):
+            for token, job in (await self._jobs(tokens[start : start + TIDY_PAGE])).items():
+                if job is not None and job.state is Origin.DONE:
+                    await asyncio.to_thread(self._spool.drop_inputs, token)
+                elif job is None and (token.int >> 80) / 1000 < time.time() - newer_s:
+                    await asyncio.to_thread(self._spool.drop, token)
+
+    async def _jobs(self, tokens: Sequence[UUID]) -> dict[UUID, Job | None]:
+        return await self.runner.read(lambda store: {token: store.job(token) for token in tokens})
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _make_state(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"can't make {folder}: {error.strerror}", hint="see state_dir in fed.yaml") from None
+    check_place(folder)
+
+
+def _rules(config: FedConfig) -> SiteRules:
+    own = Guest(pools=tuple(config.pools), users=_Themselves(), most_jobs=10_000_000, most_input_bytes=1 << 62)
+    guests = {name: peer.guest for name, peer in config.peers.items()} | {config.site: own}
+    house = House(pools={name: pool.most_jobs for name, pool in config.pools.items()}, guests=guests)
+    return SiteRules(
+        name=config.site, peers=tuple(config.peers), origin=OriginRules(placing=config.placing), house=house
+    )
+
+
+async def run(path: Path) -> None:
+    """Until SIGTERM or SIGINT; SIGHUP reads certificates and the list of peers again. Raises what broke."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Daemon(path).running() as serving:
+        tell_ready()
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if serving.done():
+            serving.result()
+    log.info("daemon.stopped")

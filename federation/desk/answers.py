@@ -1,0 +1,165 @@
+"""What a local user may ask about, and do with, jobs: his own; an admin with all."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from uuid import UUID
+
+from federation.access.local import Caller
+from federation.desk.talk import text
+from federation.desk.view import (
+    FedJobList,
+    FedJobView,
+    PeerList,
+    PeerView,
+    PoolList,
+    PoolView,
+    ReasonView,
+    TransferView,
+)
+from federation.errors import Refused
+from federation.model.job import Job
+from federation.model.states import AT_TARGET, Origin
+from federation.policy.choose import Pool
+from federation.ports import Now
+from federation.runner import Runner
+from federation.stage.mover import Mover
+from federation.store.store import Store
+
+MOST_LISTED = 10_000
+LEAST_PREFIX = 6  # characters of a job's token
+WAIT_POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Office:
+    """What answers are made from. `addresses`: of peers, "" for those that dial us."""
+
+    runner: Runner
+    mover: Mover
+    addresses: dict[str, str]
+
+
+class Answers:
+    def __init__(self, office: Office) -> None:
+        self._runner, self._mover, self._addresses = office.runner, office.mover, office.addresses
+
+    async def find(self, caller: Caller, told: object) -> Job:
+        """By its token or the begin of it; without one, the caller's newest. Raises Refused."""
+        if not told:
+            newest = await self._runner.read(lambda store: store.newest_jobs(caller.user, 1))
+            if not newest:
+                raise Refused(f"{caller.user} has no job here", hint="fed submit --help")
+            return newest[0]
+        digits = str(told).replace("-", "").lower()
+        try:
+            low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+        except ValueError:
+            raise Refused(f"{str(told)[:64]!r} is no job", hint="fed jobs lists them") from None
+        if len(digits) < LEAST_PREFIX:
+            raise Refused(f"{told} is too short", hint=f"give {LEAST_PREFIX} characters of the job's token or more")
+        found = await self._runner.read(lambda store: store.jobs_between(low, high, MOST_LISTED))
+        mine = [job for job in found if caller.may_see(job.user)]
+        if len(mine) != 1:
+            raise Refused(f"{len(mine) or 'no'} jobs of yours begin with {told}", hint="fed jobs lists them")
+        return mine[0]
+
+    async def jobs(self, caller: Caller, everybody: bool, done: bool, most: int) -> FedJobList:
+        user = "" if everybody and caller.admin else caller.user
+        most = max(1, min(most, MOST_LISTED))
+
+        def read(store: Store) -> list[Job]:
+            return store.newest_jobs(user, most) if done else store.open_jobs(user, most)
+
+        found = await self._runner.read(read)
+        return FedJobList(jobs=tuple(self.view(job) for job in found if caller.may_see(job.user)))
+
+    async def wait(self, jobs: list[Job]) -> AsyncIterator[FedJobView]:
+        """Each once it is done, in the order they were given."""
+        for job in jobs:
+            known = job
+            while known.state is not Origin.DONE:
+                await asyncio.sleep(WAIT_POLL_S)
+                known = await self.again(known)
+            yield self.view(known)
+
+    async def again(self, job: Job) -> Job:
+        """As it is now."""
+        found: Job | None = await self._runner.read(lambda store: store.job(job.token))
+        return found or job
+
+    async def act(self, caller: Caller, told: object, what: str, signal: int) -> FedJobView:
+        """Raises Refused."""
+        job = await self.find(caller, told)
+        if what == "cancel":
+            await self._runner.cancel(job.token)
+        elif what == "requeue":
+            await self._runner.requeue(job.token)
+        else:
+            await self._runner.signal(job.token, signal)
+        return self.view(await self.again(job))
+
+    async def peers(self) -> PeerList:
+        engine, addresses = self._runner.engine, self._addresses
+
+        def read(store: Store) -> tuple[PeerView, ...]:
+            sent = [(site, count) for (state, site, _), count in store.jobs().items() if state in AT_TARGET]
+            return tuple(
+                PeerView(
+                    site=site.name,
+                    address=addresses.get(site.name, ""),
+                    linked=site.linked,
+                    silent_s=round(max(0.0, time.monotonic() - site.heard), 1),
+                    pools=len(site.rooms),
+                    jobs=sum(count for name, count in sent if name == site.name),
+                )
+                for site in engine.sites.all()
+                if site.name != engine.name
+            )
+
+        return PeerList(site=engine.name, draining=self._runner.draining, peers=await self._runner.read(read))
+
+    async def pools(self) -> PoolList:
+        sites = self._runner.engine.sites
+        now = Now(wall=time.time(), mono=time.monotonic())
+        found = await self._runner.read(lambda store: sites.pools(store.jobs(), now))
+        return PoolList(pools=tuple(map(_pool, found)))
+
+    def view(self, job: Job) -> FedJobView:
+        outcome = job.outcome
+        progress = self._mover.progress.get(job.key) if job.state is not Origin.DONE else None
+        transfer = TransferView(**asdict(progress)) if progress is not None else None
+        return FedJobView(
+            job=str(job.token),
+            state=job.state.value,
+            name=text(job.name),
+            user=job.user,
+            account=job.account,
+            site=job.site,
+            pool=job.pool,
+            attempt=job.attempt,
+            why=job.why,
+            accepted_at=job.accepted_at,
+            started_at=outcome.started_at if outcome else job.started_at,
+            ended_at=outcome.ended_at if outcome and outcome.ended_at else job.ended_at,
+            end=outcome.end.value if outcome else "",
+            exit_code=outcome.exit_code if outcome else None,
+            signal=outcome.signal if outcome else None,
+            stdout_size=outcome.stdout_size if outcome else 0,
+            stderr_size=outcome.stderr_size if outcome else 0,
+            reasons=tuple(ReasonView(pool=pool, reason=reason) for pool, reason in job.reasons),
+            transfer=transfer,
+        )
+
+
+def _pool(pool: Pool) -> PoolView:
+    return PoolView(
+        pool=pool.name,
+        linked=pool.linked,
+        free_jobs=max(0, pool.room.free_jobs - pool.sent),
+        free_cpus=pool.room.free_cpus,
+        slices=dict(pool.room.slices),
+        price_per_hour=pool.room.price_per_hour,
+        longest_s=pool.room.longest_s,
+    )

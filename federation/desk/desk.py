@@ -1,0 +1,202 @@
+"""The local socket in service: who asks, what he may, one answer, and every decision in the audit log."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from federation.access.audit import Audit, Entry
+from federation.access.local import Caller, caller_of, listening
+from federation.desk.answers import Answers
+from federation.desk.logs import Said, logs
+from federation.desk.submit import Front, submit
+from federation.desk.talk import MAX_LINE, failed, line, parsed
+from federation.errors import FedError, Refused
+from federation.model.states import Origin
+from federation.stage.mover import Mover
+
+log = logging.getLogger(__name__)
+
+MOST_CALLERS = 1000  # connections at once; who comes then is told so
+MOST_OF_ONE = 100  # connections of one user
+MOST_WAITED = 10_000  # jobs of one wait
+QUESTION_S = 30.0  # longest wait for the first line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staff:
+    """What the desk works with."""
+
+    front: Front
+    answers: Answers
+    mover: Mover
+    audit: Audit
+    admins: tuple[str, ...]
+
+
+class Desk:
+    def __init__(self, staff: Staff) -> None:
+        self._staff = staff
+        self._callers: dict[int, int] = {}
+
+    @asynccontextmanager
+    async def open(self, path: Path) -> AsyncIterator[None]:
+        """Raises ConfigError. At the end who is there is cut off."""
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            tasks.add(task)
+            try:
+                await self._serve(reader, writer)
+            finally:
+                tasks.discard(task)
+
+        server = await asyncio.start_unix_server(serve, sock=listening(path), limit=MAX_LINE)
+        try:
+            yield
+        finally:
+            server.close()
+            for task in list(tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            caller = caller_of(writer.get_extra_info("socket"), self._staff.admins)
+            with self._counted(caller):
+                await self._answer(caller, reader, writer)
+        except FedError as error:
+            with suppress(ConnectionError):
+                writer.write(line(failed(error)))
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+            pass  # he has gone
+        finally:
+            writer.close()
+            with suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    async def _answer(self, caller: Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(QUESTION_S):
+                told = parsed(await reader.readline())
+            async for said, data in self._said(caller, told, reader):
+                writer.write(line({"ok": said}))
+                writer.write(data)
+                await writer.drain()
+        except (ValueError, KeyError, TypeError) as error:
+            raise Refused(f"this is no question: {error}", hint="is fed of the daemon's version?") from None
+
+    async def _said(self, caller: Caller, told: dict[str, Any], reader: asyncio.StreamReader) -> AsyncIterator[Said]:
+        what, answers = str(told.get("do")), self._staff.answers
+        match what:
+            case "submit":
+                yield await self._submit(caller, told, reader), b""
+            case "jobs":
+                everybody, done = bool(told.get("everybody")), bool(told.get("done"))
+                yield asdict(await answers.jobs(caller, everybody, done, int(told.get("most", 1000)))), b""
+            case "show":
+                yield asdict(answers.view(await answers.find(caller, told.get("job")))), b""
+            case "wait":
+                _end_with(reader)
+                jobs = [await answers.find(caller, one) for one in list(told["jobs"])[:MOST_WAITED] or [""]]
+                async for view in answers.wait(jobs):
+                    yield asdict(view), b""
+            case "logs":
+                _end_with(reader)
+                async for said in self._logs(caller, told):
+                    yield said
+            case "cancel" | "requeue" | "signal":
+                with self._audited(caller, what, str(told.get("job"))):
+                    yield asdict(await answers.act(caller, told["job"], what, int(told.get("signal", 0)))), b""
+            case "peers":
+                yield asdict(await answers.peers()), b""
+            case "pools":
+                yield asdict(await answers.pools()), b""
+            case "drain":
+                with self._audited(caller, what, str(bool(told.get("on")))):
+                    yield self._drain(caller, bool(told.get("on"))), b""
+            case _:
+                raise Refused(f"the daemon does not know {what[:64]!r}", hint="is it older than fed?")
+
+    async def _submit(self, caller: Caller, told: dict[str, Any], reader: asyncio.StreamReader) -> dict[str, Any]:
+        with self._audited(caller, "submit", str(told.get("token"))):
+            job, dropped = await submit(self._staff.front, caller, told, reader)
+        return asdict(self._staff.answers.view(job)) | {"dropped": dropped}
+
+    async def _logs(self, caller: Caller, told: dict[str, Any]) -> AsyncIterator[Said]:
+        answers, follow = self._staff.answers, bool(told.get("follow"))
+        job = await answers.find(caller, told.get("job"))
+        while follow and job.state in (Origin.QUEUED, Origin.SENDING, Origin.UNKNOWN):
+            await asyncio.sleep(1.0)
+            job = await answers.again(job)
+        async for said in logs(self._staff.mover, job, answers.again, follow=follow):
+            yield said
+
+    def _drain(self, caller: Caller, on: bool) -> dict[str, Any]:
+        if not caller.admin:
+            raise Refused("only an admin may drain a site", hint="see local.admins in fed.yaml")
+        self._staff.front.runner.drain(on)
+        return {"draining": on}
+
+    def _audited(self, caller: Caller, what: str, about: str) -> "_Audited":
+        return _Audited(self._staff.audit, caller.user or str(caller.uid), what, about)
+
+    def _counted(self, caller: Caller) -> "_Counted":
+        if sum(self._callers.values()) >= MOST_CALLERS or self._callers.get(caller.uid, 0) >= MOST_OF_ONE:
+            raise Refused("too many ask at once", hint="wait for those that you have open")
+        return _Counted(self._callers, caller.uid)
+
+
+def _end_with(reader: asyncio.StreamReader) -> None:
+    """This task ends when who asked goes away: he says nothing more."""
+    task = asyncio.current_task()
+    assert task is not None
+    gone = asyncio.create_task(reader.read(1))
+    gone.add_done_callback(lambda _: task.cancel())
+    task.add_done_callback(lambda _: gone.cancel())
+
+
+class _Counted:
+    """One connection of one user, for as long as it lasts."""
+
+    def __init__(self, counts: dict[int, int], uid: int) -> None:
+        self._counts, self._uid = counts, uid
+
+    def __enter__(self) -> None:
+        self._counts[self._uid] = self._counts.get(self._uid, 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        self._counts[self._uid] -= 1
+        if not self._counts[self._uid]:
+            del self._counts[self._uid]
+
+
+class _Audited:
+    """Writes down how what is inside came out."""
+
+    def __init__(self, audit: Audit, who: str, what: str, about: str, clock: Callable[[], float] = time.time) -> None:
+        self._audit, self._clock = audit, clock
+        self._who, self._what, self._about = who, what, about
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        self._audit.write(
+            Entry(
+                at=self._clock(),
+                who=f"local:{self._who}",
+                what=self._what,
+                about=self._about,
+                verdict=error is None,
+                why=str(error or ""),
+            )
+        )

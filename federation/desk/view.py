@@ -1,0 +1,78 @@
+"""What `fed` shows, as documents of a stable shape: docs/json.md."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferView:
+    what: str  # inputs, results
+    moved: int  # bytes
+    total: int  # bytes; 0: not known
+    why: str  # why it does not go on; empty: it does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonView:
+    pool: str  # SITE/POOL
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedJobView:
+    job: str  # its token
+    state: str
+    name: str
+    user: str
+    account: str
+    site: str  # empty until one is chosen
+    pool: str
+    attempt: int
+    why: str
+    accepted_at: float  # Unix seconds, as all that end so
+    started_at: float | None
+    ended_at: float | None
+    end: str  # exited, signaled, timeout, ...; empty: it is not over
+    exit_code: int | None
+    signal: int | None
+    stdout_size: int  # bytes, once it is over
+    stderr_size: int
+    reasons: tuple[ReasonView, ...]  # of the last choice, one a pool
+    transfer: TransferView | None  # what is being moved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedJobList:
+    jobs: tuple[FedJobView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerView:
+    site: str
+    address: str  # empty: it dials us
+    linked: bool
+    silent_s: float  # seconds since anything was heard
+    pools: int
+    jobs: int  # of ours that it may have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerList:
+    site: str  # this one
+    draining: bool
+    peers: tuple[PeerView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    pool: str  # SITE/POOL
+    linked: bool
+    free_jobs: int
+    free_cpus: int
+    slices: dict[str, int]  # class -> free ones
+    price_per_hour: float
+    longest_s: int  # 0: any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolList:
+    pools: tuple[PoolView, ...]

@@ -1,0 +1,144 @@
+"""A site's gRPC in service: the port that peers dial, the links to peers that we dial, and their bytes."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import grpc
+import grpc.aio
+
+from federation.access.audit import Audit, Entry
+from federation.access.signing import Request, Signature, Verifier, sign
+from federation.config import FedConfig
+from federation.errors import FedError
+from federation.model.messages import Message, Rooms, Submit
+from federation.peer.links import OPTIONS, Dial, Links
+from federation.peer.session import Border
+from federation.pki.credentials import Keeper
+from federation.pki.dial import Far as Address
+from federation.pki.dial import connected
+from federation.pki.gate import OPTIONS as GATE_OPTIONS
+from federation.pki.gate import Gate, calling_site, open_port
+from federation.pki.pace import Pace
+from federation.proto.federation.v1 import federation_pb2 as pb
+from federation.proto.federation.v1.federation_pb2_grpc import add_FederationServicer_to_server
+from federation.runner import Runner
+from federation.server.service import Bulk, Service
+from federation.stage.far import Remote
+
+log = logging.getLogger(__name__)
+
+STOP_S = 2.0  # for calls to come to their end
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Signing:
+    """Signs each job when it is sent, and checks each that comes."""
+
+    def __init__(self, site: str, keeper: Keeper, audit: Audit) -> None:
+        self._site, self._keeper, self._audit = site, keeper, audit
+        self._verifier = Verifier(keeper.current.trust)
+        keeper.listen(self._changed)
+
+    def _changed(self) -> None:
+        self._verifier = Verifier(self._keeper.current.trust)
+
+    def sign(self, target: str, submit: Submit) -> pb.Signature:
+        request = Request(origin=self._site, target=target, pool=submit.pool, key=submit.key, spec=submit.spec)
+        signature = sign(request, self._keeper.current.own)
+        return pb.Signature(value=signature.value, certificate=signature.certificate)
+
+    def check(self, origin: str, submit: Submit, shown: pb.Signature) -> str:
+        """Why it is not believed, or ""."""
+        request = Request(origin=origin, target=self._site, pool=submit.pool, key=submit.key, spec=submit.spec)
+        key, why = b"", ""
+        try:
+            key = self._verifier.verify(request, Signature(value=shown.value, certificate=shown.certificate), now())
+        except FedError as error:
+            why = str(error)
+        about = f"{submit.key} for {submit.spec.user} in {submit.pool}"
+        told = why or f"signed with {key.hex()}"
+        self._audit.write(Entry(at=time.time(), who=origin, what="job", about=about, verdict=not why, why=told))
+        return why
+
+
+@dataclass
+class Lines:
+    """Channels to the sites that we dial, while they are up."""
+
+    remotes: dict[str, Remote] = field(default_factory=dict)
+
+    def dial(self, far: Address, keeper: Keeper) -> Dial:
+        @asynccontextmanager
+        async def dialled() -> AsyncIterator[grpc.aio.Channel]:
+            async with connected(far, keeper, now, OPTIONS) as channel:
+                self.remotes[far.site] = remote = Remote(channel)
+                try:
+                    yield channel
+                finally:
+                    if self.remotes.get(far.site) is remote:
+                        del self.remotes[far.site]
+
+        return dialled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """What a site's gRPC works with."""
+
+    config: FedConfig
+    keeper: Keeper
+    audit: Audit
+    lines: Lines
+
+
+def links(front: Front, runner: Callable[[], Runner], software: str) -> Links:
+    """A peer that we can't dial gets no jobs of ours, as their bytes could not be fetched: its pools are not heard."""
+    signing = Signing(front.config.site, front.keeper, front.audit)
+    dialled = {name for name, peer in front.config.peers.items() if peer.address}
+
+    async def receive(sender: str, message: Message) -> None:
+        if sender in dialled or not isinstance(message, Rooms):
+            await runner().message(sender, message)
+
+    async def linked(site: str, up: bool) -> None:
+        log.info("peer.link", extra={"site": site, "up": up})
+        await runner().link(site, up)
+
+    border = Border(site=front.config.site, software=software, receive=receive, sign=signing.sign, check=signing.check)
+    return Links(border, linked)
+
+
+@asynccontextmanager
+async def served(front: Front, known: Links, bulk: Bulk) -> AsyncIterator[int]:
+    """The port that peers dial, and our own dialling, for as long as the block lasts. Yields the port; 0: none."""
+    config, keeper = front.config, front.keeper
+
+    def decided(site: str, what: str, why: str) -> None:
+        front.audit.write(Entry(at=time.time(), who=site or "?", what=what, verdict=not why, why=why))
+
+    rates = {name: peer.messages for name, peer in config.peers.items()}
+    gate = Gate(keeper, clock=now, pace=Pace(rates.get, time.monotonic), decided=decided)
+    server = grpc.aio.server(interceptors=[gate], options=(*GATE_OPTIONS, *OPTIONS))
+    add_FederationServicer_to_server(Service(known, calling_site, bulk), server)  # type: ignore[no-untyped-call]
+    port = open_port(server, config.listen, keeper) if config.listen else 0
+    await server.start()
+    tasks = [asyncio.create_task(keeper.watch(gate.sweep))]
+    for name, peer in config.peers.items():
+        if peer.address:
+            dial = front.lines.dial(Address(site=name, address=peer.address), keeper)
+            tasks.append(asyncio.create_task(known.keep(name, dial)))
+    try:
+        yield port
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await server.stop(STOP_S)

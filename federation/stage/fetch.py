@@ -1,0 +1,133 @@
+"""An origin fetches the files that a job brings back, to the folder it was submitted in, as the user who submitted it.
+
+Each grows under a name of its own beside its place, `.fed-...`, and takes it when it is whole by its hash. A cut costs
+at most one chunk: what is there already is known by its hashes.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from federation.access.acting import Account, acting_as
+from federation.access.paths import Folder
+from federation.errors import Refused, Unavailable
+from federation.model.token import Key
+from federation.proto.federation.v1 import federation_pb2 as pb
+from federation.stage.chunks import CHUNK_BYTES, Listed, Seen, hash_of, listed
+from federation.stage.far import Far
+from federation.stage.inputs import MOST_ASKED
+from federation.wire.convert import key_to_wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    folder: Path
+    account: Account
+
+
+async def fetch(far: Far, key: Key, goal: Goal, seen: Seen) -> None:
+    """Returns when all files are in their places, durable. Raises Unavailable, Refused (paths that lead out)."""
+    manifest = await far.results(pb.ResultsRequest(key=key_to_wire(key)))
+    for file in manifest.files:
+        await _fetch_one(far, key, goal, file, seen)
+
+
+async def _fetch_one(far: Far, key: Key, goal: Goal, file: pb.File, seen: Seen) -> None:
+    part = _part(file.path, key)
+    if await asyncio.to_thread(_whole, goal, file.path, file):
+        return seen(file.size)
+    handle, known = await asyncio.to_thread(_begin, goal, part)
+    try:
+        wanted = [nth for nth, sha256 in enumerate(file.chunks) if nth >= len(known) or known[nth] != sha256]
+        seen((len(file.chunks) - len(wanted)) * CHUNK_BYTES)
+        for start in range(0, len(wanted), MOST_ASKED):
+            await _fill(far, key, handle, file, wanted[start : start + MOST_ASKED], seen)
+        await asyncio.to_thread(_finish, goal, handle, part, file)
+    finally:
+        os.close(handle)
+
+
+async def _fill(far: Far, key: Key, handle: int, file: pb.File, wanted: Sequence[int], seen: Seen) -> None:
+    due = iter(wanted)
+    hashes = [file.chunks[nth] for nth in wanted]
+    async for chunk in far.get(pb.ChunkList(key=key_to_wire(key), sha256=hashes)):
+        nth = next(due, None)
+        if nth is None or chunk.sha256 != file.chunks[nth] or hash_of(chunk.data) != chunk.sha256:
+            raise Unavailable("a chunk is not what its hash says")
+        await asyncio.to_thread(_write, handle, chunk.data, nth * CHUNK_BYTES)
+        seen(len(chunk.data))
+    if next(due, None) is not None:
+        raise Unavailable("the far side stopped in the middle of a file")
+
+
+def _part(path: bytes, key: Key) -> bytes:
+    folder, slash, _ = path.rpartition(b"/")
+    mark = hashlib.sha256(key.token.bytes + path).hexdigest()[:16]
+    return folder + slash + b".fed-" + mark.encode("ascii")
+
+
+def _whole(goal: Goal, path: bytes, file: pb.File) -> bool:
+    """Is that very file there, as after a crash between its last step and the word that it was done?"""
+    try:
+        with acting_as(goal.account), Folder(goal.folder) as folder:
+            handle = folder.open_to_read(path)
+    except (OSError, Refused):
+        return False
+    try:
+        same = os.fstat(handle).st_size == file.size and listed(handle, path).sha256 == file.sha256
+    finally:
+        os.close(handle)
+    return same
+
+
+def _begin(goal: Goal, part: bytes) -> tuple[int, tuple[bytes, ...]]:
+    """The file that grows, and the hashes of what it has already."""
+    try:
+        with acting_as(goal.account), Folder(goal.folder) as folder:
+            handle = folder.open_to_write(part)
+            known: Listed | None = None
+            with suppress(FileNotFoundError):
+                reading = folder.open_to_read(part)
+                try:
+                    known = listed(reading, part)
+                finally:
+                    os.close(reading)
+    except OSError as error:
+        raise _unwritable(goal, error) from None
+    return handle, known.chunks if known else ()
+
+
+def _finish(goal: Goal, handle: int, part: bytes, file: pb.File) -> None:
+    try:
+        os.ftruncate(handle, file.size)
+        os.fchmod(handle, file.mode & 0o777 | 0o600)
+        os.fsync(handle)
+        with acting_as(goal.account), Folder(goal.folder) as folder:
+            reading = folder.open_to_read(part)
+            try:
+                whole = listed(reading, part).sha256 == file.sha256
+            finally:
+                os.close(reading)
+            if not whole:
+                folder.remove(part)
+                raise Unavailable("a file is not whole: it is fetched again")
+            folder.move(part, file.path)
+    except OSError as error:
+        raise _unwritable(goal, error) from None
+
+
+def _write(handle: int, data: bytes, offset: int) -> None:
+    try:
+        if os.pwrite(handle, data, offset) != len(data):
+            raise Unavailable("can't write all of a chunk: is the disk full?")
+    except OSError as error:
+        raise Unavailable(f"can't write a file: {error.strerror}") from None
+
+
+def _unwritable(goal: Goal, error: OSError) -> Unavailable:
+    why = f"{goal.account.name} can't write to {os.fspath(goal.folder)}: {error.strerror}"
+    return Unavailable(why, hint="the files are kept at the far side until they can be fetched")

@@ -1,0 +1,140 @@
+"""A target takes the inputs of an attempt: chunks first, in any order and resumed at will, then whole files of them.
+
+What the files must be is in the job's spec, which its origin has signed: a list that says anything else is refused.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from federation.access.acting import Account, acting_as
+from federation.access.paths import Folder
+from federation.errors import Refused, Unavailable
+from federation.model.spec import Input, JobSpec
+from federation.model.states import Target
+from federation.model.token import Key
+from federation.proto.federation.v1 import federation_pb2 as pb
+from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, chunk_sizes
+from federation.stage.heap import Heap
+from federation.stage.holdings import Held, Holdings
+from federation.wire.convert import key_from_wire
+
+MOST_ASKED = 4096  # hashes of one ChunkList
+
+
+class Inputs:
+    """`here` is told when all of an attempt's inputs are in its folder, durable."""
+
+    def __init__(self, folder: Path, holdings: Holdings, here: Callable[[Key], Awaitable[None]]) -> None:
+        self._folder = folder
+        self._holdings = holdings
+        self._here = here
+        self._busy: set[Key] = set()
+
+    async def which(self, site: str, request: pb.ChunkList) -> pb.ChunkList:
+        """Which of these need not be sent."""
+        if len(request.sha256) > MOST_ASKED:
+            raise Refused(f"more than {MOST_ASKED} hashes in one question")
+        heap = self._heap((await self._held(site, request.key)).attempt.key)
+        return pb.ChunkList(key=request.key, sha256=await asyncio.to_thread(heap.here, request.sha256))
+
+    async def put(self, site: str, chunks: AsyncIterator[pb.Chunk]) -> pb.PutReply:
+        """Crash, or a cut: those that came are kept, and `which` tells them."""
+        heap, left, count = None, 0, 0
+        async for chunk in chunks:
+            if heap is None:
+                held = await self._held(site, chunk.key)
+                heap = self._heap(held.attempt.key)
+                left = _bytes_of(held.spec) - await asyncio.to_thread(heap.size)
+            left -= len(chunk.data)
+            if left < 0:
+                raise Refused("there are more bytes than the job has said")
+            await asyncio.to_thread(heap.put, chunk.sha256, chunk.data)
+            count += 1
+        if heap is not None:
+            await asyncio.to_thread(heap.settle)
+        return pb.PutReply(chunks=count)
+
+    async def commit(self, site: str, request: pb.CommitRequest) -> pb.CommitReply:
+        """Put the files together as the job's user. Told again, it does it again. Crash: it is told again."""
+        key = key_from_wire(request.key)
+        held = await self._holdings.of(site, key)
+        if held.attempt.state is not Target.STAGING or held.spec is None:
+            return pb.CommitReply()
+        _check(request.manifest, held.spec)
+        if key in self._busy:
+            raise Unavailable("its files are being put together")
+        self._busy.add(key)
+        try:
+            missing = await self._put_together(held, request.manifest)
+        finally:
+            self._busy.discard(key)
+        return pb.CommitReply(missing=missing[:MOST_ASKED])
+
+    async def _put_together(self, held: Held, manifest: pb.Manifest) -> list[bytes]:
+        heap = self._heap(held.attempt.key)
+        wanted = list(dict.fromkeys(one for file in manifest.files for one in file.chunks))
+        here = set(await asyncio.to_thread(heap.here, wanted))
+        if missing := [one for one in wanted if one not in here]:
+            return missing
+        place = await self._holdings.place(held)
+        for file in manifest.files:
+            await asyncio.to_thread(_assemble, file, heap, place.folder, held.account)
+        await self._here(held.attempt.key)
+        await asyncio.to_thread(heap.drop)
+        return []
+
+    async def _held(self, site: str, key: pb.Key) -> Held:
+        held = await self._holdings.of(site, key_from_wire(key))
+        if held.attempt.state is not Target.STAGING:
+            raise Refused(f"the attempt is {held.attempt.state.value}: it takes no inputs")
+        return held
+
+    def _heap(self, key: Key) -> Heap:
+        return Heap(self._folder / f"{key.token}.{key.attempt}")
+
+
+def _bytes_of(spec: JobSpec | None) -> int:
+    return 0 if spec is None else spec.input_bytes
+
+
+def _check(manifest: pb.Manifest, spec: JobSpec) -> None:
+    """Raises Refused for a list that is not the one that the job came with."""
+    signed: Mapping[bytes, Input] = {one.path: one for one in spec.inputs}
+    if len(manifest.files) != len(signed) or {one.path for one in manifest.files} != set(signed):
+        raise Refused("the files are not those that the job names")
+    if sum(len(file.chunks) for file in manifest.files) > MAX_CHUNKS:
+        raise Refused(f"more than {MAX_CHUNKS} chunks in one job")
+    for file in manifest.files:
+        told = signed[file.path]
+        if (file.size, file.sha256) != (told.size, told.sha256) or len(file.chunks) != len(chunk_sizes(told.size)):
+            raise Refused("a file is not the one that the job names")
+
+
+def _assemble(file: pb.File, heap: Heap, folder: Path, account: Account) -> None:
+    """Raises Refused for a path that leads out, or when the whole is not what was signed; Unavailable."""
+    try:
+        with acting_as(account), Folder(folder) as inside:
+            handle = inside.open_to_write(file.path)
+    except OSError as error:
+        raise Unavailable(f"{account.name} can't write an input: {error.strerror}") from None
+    whole = hashlib.sha256()
+    try:
+        os.ftruncate(handle, 0)
+        for nth, sha256 in enumerate(file.chunks):
+            data = heap.get(sha256)
+            whole.update(data)
+            os.pwrite(handle, data, nth * CHUNK_BYTES)
+        if whole.digest() != file.sha256 or os.fstat(handle).st_size != file.size:
+            with suppress(OSError), acting_as(account), Folder(folder) as inside:
+                inside.remove(file.path)
+            raise Refused("a file is not the one that the job names")
+        os.fchmod(handle, file.mode & 0o777 | 0o600)
+        os.fsync(handle)
+    except OSError as error:
+        raise Unavailable(f"can't write an input: {error.strerror}") from None
+    finally:
+        os.close(handle)

@@ -1,0 +1,167 @@
+"""The origin's mover: sends inputs, follows outputs, fetches results. One transfer an attempt and kind at a time.
+
+Told to go on any number of times; a transfer that was cut ends, and goes on where it was when it is told again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from federation.access.acting import Account
+from federation.errors import FedError, Unavailable
+from federation.model.spec import JobSpec
+from federation.model.states import Outcome
+from federation.model.token import Key
+from federation.stage.far import Far
+from federation.stage.fetch import Goal, fetch
+from federation.stage.holdings import Journal
+from federation.stage.pull import Pull
+from federation.stage.push import push
+from federation.stage.spool import Spool
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 32  # transfers; more wait
+MOST_WAITING = 10_000  # transfers that run or wait; more are dropped, and wanted again
+AGAIN_S = 1.0  # until an output that somebody follows is tried again after a cut
+
+
+class Engine(Journal, Protocol):
+    """What a runner is to the mover."""
+
+    async def results_here(self, key: Key) -> None: ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """Of one job's transfers, in memory only."""
+
+    what: str
+    total: int = 0  # bytes; 0: not known
+    moved: int = 0
+    why: str = ""  # it does not go on
+
+
+class Mover:
+    """`far` tells a site's other end, or None when there is no link. `account` is a user of this host."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        engine: Callable[[], Engine],
+        far: Callable[[str], Far | None],
+        account: Callable[[str], Account],
+    ) -> None:
+        self.spool = spool
+        self._engine, self._far, self._account = engine, far, account
+        self._tasks: dict[tuple[str, Key], asyncio.Task[None]] = {}
+        self._pulls: dict[Key, Pull] = {}
+        self._gate = asyncio.Semaphore(MOST_AT_ONCE)
+        self.progress: dict[Key, Progress] = {}
+
+    def push_inputs(self, site: str, key: Key, spec: JobSpec) -> None:
+        progress = Progress(what="inputs", total=spec.input_bytes)
+        self._begin("push", key, progress, lambda: self._push(site, key, progress))
+
+    def fetch_results(self, site: str, key: Key, outcome: Outcome) -> None:
+        progress = Progress(what="results")
+        self._begin("fetch", key, progress, lambda: self._fetch(site, key, outcome, progress))
+
+    def follow(self, site: str, key: Key) -> Pull:
+        """Keep taking what the job writes until it has ended, whatever is cut, while the caller holds on to it."""
+        pull = self.pull(key)
+        if not pull.ended and ("fetch", key) not in self._tasks:
+            self._begin("follow", key, None, lambda: self._follow(site, key, pull))
+        return pull
+
+    async def unfollow(self, key: Key) -> None:
+        if (task := self._tasks.get(("follow", key))) is not None:
+            task.cancel()
+            await asyncio.wait((task,))
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what runs
+
+    async def _push(self, site: str, key: Key, progress: Progress) -> None:
+        await push(self._linked(site), self.spool, key, _counter(progress))
+
+    async def _fetch(self, site: str, key: Key, outcome: Outcome, progress: Progress) -> None:
+        far = self._linked(site)
+        pull = self.pull(key)
+        if outcome.stdout_size or outcome.stderr_size:
+            await self.unfollow(key)
+            await pull.run(far)
+        spec = await self._engine().read(lambda store: store.spec(key.token))
+        if spec is not None and spec.outputs and outcome.started_at is not None:
+            home = await asyncio.to_thread(self.spool.home, key.token)
+            goal = Goal(folder=Path(home.folder), account=self._account(home.user))
+            await fetch(far, key, goal, _counter(progress))
+        await self._engine().results_here(key)
+        await asyncio.to_thread(self.spool.drop_inputs, key.token)
+        self.progress.pop(key, None)
+
+    async def _follow(self, site: str, key: Key, pull: Pull) -> None:
+        while not pull.ended:
+            try:
+                await pull.run(self._linked(site))
+            except Unavailable as error:
+                log.info("output.cut", extra={"site": site, "key": str(key), "why": str(error)})
+                pull.changed.set()
+                await asyncio.sleep(AGAIN_S)
+
+    def pull(self, key: Key) -> Pull:
+        """What has come of its output."""
+        if (known := self._pulls.get(key)) is None:
+            known = self._pulls[key] = Pull(key, self.spool.attempt(key))
+        return known
+
+    def _linked(self, site: str) -> Far:
+        if (far := self._far(site)) is None:
+            raise Unavailable(f"no link to {site} now")
+        return far
+
+    # -- tasks
+
+    def _begin(
+        self, kind: str, key: Key, progress: Progress | None, call: Callable[[], Coroutine[None, None, None]]
+    ) -> None:
+        if (kind, key) in self._tasks or len(self._tasks) >= MOST_WAITING:
+            return
+        if progress is not None:
+            self.progress[key] = progress
+        task = asyncio.create_task(self._run(kind, key, progress, call))
+        self._tasks[kind, key] = task
+        task.add_done_callback(lambda _: self._ended(kind, key))
+
+    async def _run(
+        self, kind: str, key: Key, progress: Progress | None, call: Callable[[], Coroutine[None, None, None]]
+    ) -> None:
+        try:
+            if kind == "follow":
+                return await call()
+            async with self._gate:
+                await call()
+        except FedError as error:
+            log.warning("transfer.stopped", extra={"what": kind, "key": str(key), "why": str(error)})
+            if progress is not None:
+                progress.why = f"{error}. {error.hint}".strip(". ")
+
+    def _ended(self, kind: str, key: Key) -> None:
+        self._tasks.pop((kind, key), None)
+        if not any(one == key for _, one in self._tasks):
+            self._pulls.pop(key, None)
+
+
+def _counter(progress: Progress) -> Callable[[int], None]:
+    def seen(count: int) -> None:
+        progress.moved += count
+
+    return seen

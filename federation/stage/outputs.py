@@ -1,0 +1,159 @@
+"""A target tells what jobs write, as bytes from the file they wrote it to, from any byte on, while they run and after.
+
+A part without bytes says: this is all there is now.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+from federation.access.acting import Account, acting_as
+from federation.access.paths import Folder
+from federation.errors import FedError, Refused, Unavailable
+from federation.model.job import Attempt
+from federation.model.states import OPEN, Target
+from federation.model.token import Key
+from federation.proto.federation.v1 import federation_pb2 as pb
+from federation.stage.holdings import Holdings
+from federation.wire.convert import key_from_wire
+
+PART_BYTES = 256 << 10
+MOST_FEEDS = 256  # of one stream of asks
+MOST_PARTS = 16  # that wait to be sent
+IDLE_S = 0.1  # between looks for more
+STATE_EVERY = 10  # looks without a byte between looks at whether the job is over
+
+_Source = tuple[Key, int]
+
+
+class Outputs:
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+
+    async def serve(self, site: str, asks: AsyncIterator[pb.OutputAsk]) -> AsyncIterator[pb.OutputPart]:
+        """Until the asks end, or every stream that was asked for has. Raises Refused for too many at once."""
+        parts: asyncio.Queue[pb.OutputPart] = asyncio.Queue(MOST_PARTS)
+        feeds: dict[_Source, _Feed] = {}
+        asking = asyncio.create_task(self._take(site, asks, feeds, parts))
+        waiting = asyncio.create_task(parts.get())
+        try:
+            while True:
+                await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
+                if waiting.done():
+                    yield waiting.result()
+                    waiting = asyncio.create_task(parts.get())
+                elif asking.done():
+                    asking.result()
+                    return
+        finally:
+            tasks = [asking, waiting, *(feed.task for feed in feeds.values())]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take(
+        self,
+        site: str,
+        asks: AsyncIterator[pb.OutputAsk],
+        feeds: dict[_Source, "_Feed"],
+        parts: asyncio.Queue[pb.OutputPart],
+    ) -> None:
+        async for ask in asks:
+            source = key_from_wire(ask.key), int(ask.stream)
+            feed = feeds.get(source)
+            if feed is None or feed.task.done():
+                if len(feeds) >= MOST_FEEDS:
+                    raise Refused(f"more than {MOST_FEEDS} outputs on one stream")
+                feeds[source] = feed = _Feed(self._holdings, site, source, parts)
+                feed.start(ask.offset)
+            feed.allow(ask.offset + ask.credit)
+
+
+class _Feed:
+    """One output of one job."""
+
+    def __init__(self, holdings: Holdings, site: str, source: _Source, parts: asyncio.Queue[pb.OutputPart]) -> None:
+        self._holdings, self._site, self._parts = holdings, site, parts
+        self._key, self._stream = source
+        self._limit = 0
+        self._allowed = asyncio.Event()
+        self.task: asyncio.Task[None]
+
+    def start(self, offset: int) -> None:
+        self.task = asyncio.create_task(self._run(offset))
+
+    def allow(self, limit: int) -> None:
+        self._limit = limit
+        self._allowed.set()
+
+    async def _run(self, offset: int) -> None:
+        try:
+            await self._follow(offset)
+        except FedError as error:
+            await self._tell(offset, failed=str(error))
+
+    async def _follow(self, offset: int) -> None:
+        handle, idle, told = -1, 0, False
+        held = await self._holdings.of(self._site, self._key)
+        place = await self._holdings.place(held)
+        path = place.stdout if self._stream == pb.STREAM_STDOUT else place.stderr
+        try:
+            while True:
+                if handle < 0:
+                    handle = await asyncio.to_thread(_open, path, held.account)
+                await self._wait_allowed(offset)
+                if idle % STATE_EVERY == 0:
+                    held = await self._holdings.of(self._site, self._key)
+                if data := await asyncio.to_thread(_read, handle, min(PART_BYTES, self._limit - offset), offset):
+                    await self._tell(offset, data=data)
+                    offset, idle, told = offset + len(data), 1, False
+                    continue
+                if held.attempt.state not in OPEN:
+                    return await self._end(offset, held.attempt)
+                if not told:
+                    await self._tell(offset, data=b"")
+                idle, told = idle + 1, True
+                await asyncio.sleep(IDLE_S)
+        finally:
+            if handle >= 0:
+                os.close(handle)
+
+    async def _end(self, offset: int, attempt: Attempt) -> None:
+        if attempt.state is Target.RELEASED:
+            raise Refused("its output was dropped")
+        outcome, size = attempt.outcome, 0
+        if outcome is not None:
+            size = outcome.stdout_size if self._stream == pb.STREAM_STDOUT else outcome.stderr_size
+        if size > offset:
+            await self._tell(offset, missing=size - offset)
+            offset = size
+        await self._tell(offset, end=True)
+
+    async def _wait_allowed(self, offset: int) -> None:
+        while self._limit <= offset:
+            self._allowed.clear()
+            await self._allowed.wait()
+
+    async def _tell(self, offset: int, **part: bytes | int | str) -> None:
+        key = pb.Key(token=self._key.token.bytes, attempt=self._key.attempt)
+        fields: dict[str, object] = {"key": key, "stream": self._stream, "offset": offset, **part}
+        await self._parts.put(pb.OutputPart(**fields))  # type: ignore[arg-type]
+
+
+def _open(path: Path, account: Account) -> int:
+    """-1: it is not there yet. Raises Refused for what is no plain file, Unavailable."""
+    with suppress(FileNotFoundError):
+        try:
+            with acting_as(account), Folder(path.parent) as folder:
+                return folder.open_to_read(os.fsencode(path.name))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise Unavailable(f"{account.name} can't read the output: {error.strerror}") from None
+    return -1
+
+
+def _read(handle: int, size: int, offset: int) -> bytes:
+    return os.pread(handle, size, offset) if handle >= 0 else b""

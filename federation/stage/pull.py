@@ -1,0 +1,144 @@
+"""An origin takes what a job writes, while it runs and after, and goes on at the byte where it was cut.
+
+Bytes are durable before the far side hears that they came. Bytes that will never come leave a hole in the file and a
+line about it: `gaps`.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from federation.errors import Unavailable
+from federation.model.token import Key
+from federation.proto.federation.v1 import federation_pb2 as pb
+from federation.stage.far import Far
+from federation.stage.spool import PRIVATE, STREAMS
+from federation.wire.convert import key_to_wire
+from slurm_plugin import atomic
+
+WINDOW_BYTES = 4 << 20  # that may be on their way, of one stream
+
+
+@dataclass(slots=True)
+class Stream:
+    """One output. `gaps`: (offset, length)."""
+
+    durable: int = 0
+    written: int = 0
+    ended: bool = False
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Pull:
+    """Both outputs of one attempt. `changed` is set whenever more has come, or all there is now has."""
+
+    def __init__(self, key: Key, folder: Path) -> None:
+        """Synchronous, and reads a small file."""
+        self._key = key
+        self.folder = folder
+        self.streams = {name: Stream() for name in STREAMS}
+        self.caught_up: set[str] = set()  # all that there was has come
+        self.changed = asyncio.Event()
+        self._asks: asyncio.Queue[pb.OutputAsk] = asyncio.Queue()
+        self._load()
+
+    @property
+    def ended(self) -> bool:
+        return all(one.ended for one in self.streams.values())
+
+    @property
+    def all_there(self) -> bool:
+        """Has all come that there is now?"""
+        return all(one.ended or name in self.caught_up for name, one in self.streams.items())
+
+    async def run(self, far: Far) -> None:
+        """Until both have ended. Raises Unavailable, Refused: what came until then is kept. Told again, it goes on."""
+        self._asks = asyncio.Queue()
+        self.caught_up.clear()
+        handles = {
+            name: os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600) for name in STREAMS
+        }
+        try:
+            for name, stream in self.streams.items():
+                stream.written = stream.durable
+                if not stream.ended:
+                    self._ask(name)
+            if not self.ended:
+                async for part in far.outputs(self._asking()):
+                    await self._take(part, handles)
+                    if self.ended:
+                        return
+                raise Unavailable("the far side stopped telling")
+        finally:
+            for handle in handles.values():
+                os.close(handle)
+
+    async def _asking(self) -> AsyncIterator[pb.OutputAsk]:
+        while True:
+            yield await self._asks.get()
+
+    def _ask(self, name: str) -> None:
+        stream = pb.STREAM_STDOUT if name == "stdout" else pb.STREAM_STDERR
+        offset = self.streams[name].durable
+        self._asks.put_nowait(
+            pb.OutputAsk(key=key_to_wire(self._key), stream=stream, offset=offset, credit=WINDOW_BYTES)
+        )
+
+    async def _take(self, part: pb.OutputPart, handles: dict[str, int]) -> None:
+        name = "stdout" if part.stream == pb.STREAM_STDOUT else "stderr"
+        stream = self.streams[name]
+        kind = part.WhichOneof("part")
+        if kind == "failed":
+            raise Unavailable(part.failed)
+        if part.offset != stream.written:
+            raise Unavailable(f"{name} went on at byte {part.offset}, and {stream.written} was next")
+        if kind == "data":
+            if part.data:
+                await asyncio.to_thread(_write_all, handles[name], part.data, stream.written)
+                stream.written += len(part.data)
+            else:
+                self.caught_up.add(name)
+        elif kind == "missing":
+            stream.gaps.append((stream.written, part.missing))
+            stream.written += part.missing
+        elif kind == "end":
+            stream.ended = True
+        if stream.ended or kind == "missing" or stream.written - stream.durable >= WINDOW_BYTES // 2:
+            await self._settle(name, handles[name])
+        self.changed.set()
+
+    async def _settle(self, name: str, handle: int) -> None:
+        stream = self.streams[name]
+        os.truncate(handle, stream.written)  # makes a hole of what is missing at the end
+        await asyncio.to_thread(os.fsync, handle)
+        stream.durable = stream.written
+        self._save()
+        if not stream.ended:
+            self._ask(name)
+
+    def _load(self) -> None:
+        try:
+            known = json.loads((self.folder / "pulled.json").read_bytes())
+        except FileNotFoundError:
+            return
+        for name, (durable, ended, gaps) in known.items():
+            gaps = [(offset, length) for offset, length in gaps]
+            self.streams[name] = Stream(durable=durable, written=durable, ended=ended, gaps=gaps)
+
+    def _save(self) -> None:
+        known = {name: (one.durable, one.ended, one.gaps) for name, one in self.streams.items()}
+        atomic.write(self.folder / "pulled.json", json.dumps(known).encode("ascii"), mode=PRIVATE)
+
+
+def _write_all(handle: int, data: bytes, offset: int) -> None:
+    """Raises Unavailable when the disk is full: it is asked for again."""
+    view = memoryview(data)
+    while view:
+        try:
+            done = os.pwrite(handle, view, offset)
+        except OSError as error:
+            raise Unavailable(f"can't keep the output: {error.strerror}", hint="make room in state_dir") from None
+        view, offset = view[done:], offset + done

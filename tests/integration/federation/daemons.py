@@ -1,0 +1,138 @@
+"""Real daemons on loopback, each a process of its own, with certificates that `fed pki` made."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from federation.cli.main import run
+from tests.integration.federation.access.person import open_way
+
+PATIENCE_S = 60.0
+GUEST = "nobody"  # a user that every host has; his uid is large
+FED = (sys.executable, "-c", "from federation.cli.main import main; main()")
+
+EDGE = """version: 1
+site: edge
+state_dir: {folder}/state
+tls: {{certificate: {folder}/site.pem, ca: [{folder}/ca.pem], crl: [{folder}/crl.pem]}}
+local: {{socket: {folder}/fed.sock}}
+audit: {{path: {folder}/audit.log}}
+peers:
+  hpc: {{address: "127.0.0.1:{port}"}}
+"""
+HPC = """version: 1
+site: hpc
+state_dir: {folder}/state
+listen: 127.0.0.1:{port}
+tls: {{certificate: {folder}/site.pem, ca: [{folder}/ca.pem], crl: [{folder}/crl.pem]}}
+local: {{socket: {folder}/fed.sock}}
+audit: {{path: {folder}/audit.log}}
+pools:
+  batch: {{local: {{folder: {spool}, cpus: 8}}}}
+peers:
+  edge:
+    pools: [batch]
+    users: {{root: nobody}}
+"""
+
+
+@dataclass
+class Site:
+    name: str
+    folder: Path
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "fed.yaml"
+
+    def start(self) -> None:
+        """Returns when its socket answers."""
+        log = (self.folder / "log").open("ab")
+        self.process = subprocess.Popen([*FED, "daemon", "--config", str(self.config)], stdout=log, stderr=log)
+        log.close()
+        until = time.monotonic() + PATIENCE_S
+        while not self._answers():
+            assert self.process.poll() is None, self.log()
+            assert time.monotonic() < until, self.log()
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.folder / "fed.sock")) == 0
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE_S)
+        self.process = None
+        return code
+
+    def kill(self) -> None:
+        self.end(signal.SIGKILL)
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def fed(self, *words: str, cwd: Path | None = None, wants: int | None = 0) -> "subprocess.CompletedProcess[bytes]":
+        environment = os.environ | {"FED_SOCKET": str(self.folder / "fed.sock"), "FED_CONFIG": str(self.config)}
+        done = subprocess.run(
+            [*FED, *words],
+            cwd=cwd or self.folder,
+            env=environment,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert wants is None or done.returncode == wants, (words, done, self.log())
+        assert b"Traceback" not in done.stderr, done.stderr.decode()
+        return done
+
+    def submit(self, *words: str, cwd: Path | None = None) -> str:
+        return self.fed("submit", *words, cwd=cwd).stdout.decode().strip()
+
+
+@dataclass
+class Pair:
+    """Edge sends to hpc, and has no pool of its own."""
+
+    edge: Site
+    hpc: Site
+    home: Path  # where jobs are submitted
+    sites: Sequence[Site] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sites = (self.edge, self.hpc)
+
+
+@contextlib.contextmanager
+def pair(root: Path) -> Iterator[Pair]:
+    """Both are up; at the end both are ended, and must have logged nothing that is a fault of ours."""
+    with open_way(root / "x"), socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        assert run(["pki", "init", "lab", "--folder", str(root / "pki")]) == 0
+        for name, text in (("edge", EDGE), ("hpc", HPC)):
+            folder = root / name
+            assert run(["pki", "issue", name, "--folder", str(root / "pki"), "--out", str(folder)]) == 0
+            (folder / "fed.yaml").write_text(text.format(folder=folder, port=port, spool=root / "spool"))
+        (root / "home").mkdir()
+        found = Pair(edge=Site("edge", root / "edge"), hpc=Site("hpc", root / "hpc"), home=root / "home")
+        try:
+            for site in found.sites:
+                site.start()
+            yield found
+        finally:
+            for site in found.sites:
+                if site.process is not None:
+                    site.end()
+        for site in found.sites:
+            assert "Traceback" not in site.log(), site.log()
