@@ -37,6 +37,18 @@ def find(folder: Folder, patterns: Sequence[bytes], *, most: int) -> tuple[bytes
     return tuple(sorted(found))
 
 
+def matches(path: bytes, pattern: bytes) -> bool:
+    """PURE: whether `find` would tell of a file with this path. Raises Refused for what is no path."""
+    names, wanted = parts_of(path), parts_of(pattern)
+    return len(names) >= len(wanted) and all(_match(*pair) for pair in zip(names, wanted, strict=False))
+
+
+def meant(path: bytes, patterns: Sequence[bytes]) -> bool:
+    """PURE: would `find` with these patterns name this path? Raises Refused for a path that leads out."""
+    parts = parts_of(path)
+    return any(len(wanted) <= len(parts) and all(map(_match, parts, wanted)) for wanted in map(parts_of, patterns))
+
+
 def _below(handle: int, parts: tuple[bytes, ...], way: tuple[bytes, ...], seen: Iterator[int]) -> Iterator[bytes]:
     """`parts` empty: everything below. Bounds: MAX_DEPTH, MAX_SEEN."""
     wanted = (parts[0],) if parts else _EVERYTHING

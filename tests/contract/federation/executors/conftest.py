@@ -1,18 +1,24 @@
 """Every backend, each with the least that it needs."""
 
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from federation.access.acting import account_of
 from federation.executors.host import MountedHost
 from federation.executors.local import LocalExecutor, LocalPool
 from federation.executors.slurm import SlurmExecutor, SlurmPool
 from federation.executors.spool import Spool
+from federation.executors.ssh_host import SshHost, SshPlace
+from federation.executors.ssh_link import SshLink
 from slurm_plugin.lab.people import ensure_people
 from slurm_plugin.slurm.process import Site
-from tests.contract.federation.executors.rig import Rig
+from tests.contract.federation.executors.rig import USER, Rig
+from tests.contract.federation.executors.sshd import Sshd
 from tests.e2e.bare_slurm import BareSlurm, bare_slurm
 
 _LUA = """\
@@ -38,11 +44,45 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-@pytest.fixture(params=["local", "slurm"])
-def rig(request: pytest.FixtureRequest, folder: Path) -> Rig:
+@pytest.fixture
+def sshd(folder: Path, slurm: BareSlurm) -> Iterator[Sshd]:
+    daemon = Sshd(folder, {"SLURM_CONF": str(slurm.conf)})
+    daemon.start()
+    yield daemon
+    daemon.kill()
+
+
+@pytest.fixture(params=["local", "slurm", "ssh"])
+async def rig(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Rig]:
     ensure_people()
     spool = Spool(folder / "spool")
+    if request.param == "ssh":
+        async with behind_ssh(request.getfixturevalue("sshd"), folder) as there:
+            yield there
+        return
     if request.param == "local":
-        return Rig(lambda: LocalExecutor(LocalPool(name="batch", spool=spool, cpus=8)), spool)
+        yield Rig(lambda: LocalExecutor(LocalPool(name="batch", spool=spool, cpus=8)), spool)
+        return
     site = Site(conf=request.getfixturevalue("slurm").conf)
-    return Rig(lambda: SlurmExecutor(SlurmPool(name="batch"), MountedHost(spool, site)), spool)
+    yield Rig(lambda: SlurmExecutor(SlurmPool(name="batch"), MountedHost(spool, site)), spool)
+
+
+@asynccontextmanager
+async def behind_ssh(sshd: Sshd, folder: Path) -> AsyncIterator[Rig]:
+    """A folder of the user's stands for his home there."""
+    root = folder / "there"
+    root.mkdir()
+    account = account_of(USER)
+    os.chown(root, account.uid, account.gid)
+    hosts: list[SshHost] = []
+
+    def make() -> SlurmExecutor:
+        place = SshPlace(copies=Spool(folder / "copies"), users=frozenset({USER}), root=str(root / "spool"))
+        hosts.append(SshHost(SshLink(sshd.login()), place))
+        return SlurmExecutor(SlurmPool(name="batch"), hosts[-1])
+
+    try:
+        yield Rig(make, Spool(root / "spool"))
+    finally:
+        for host in hosts:
+            await host.close()
