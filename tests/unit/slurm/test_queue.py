@@ -277,3 +277,11 @@ def test_a_limited_arrays_siblings_are_counted_anew_each_time() -> None:
 def test_a_job_that_waits_is_named_by_a_run_that_has_not_started(state: str, name: str | None) -> None:
     row = ["7", "1000", "N/A" if state != "RUNNING" else "1790000000", state, "7", "N/A", "N/A"]
     assert queue.target([row], RunKey(job_id=7, started_at=0, uid=1000)) == name
+
+
+@pytest.mark.parametrize(("text", "first"), [("N/A", -1), ("7", 7), ("[12-40:2,99%3]", 12), ("[3,5]", 3)])
+def test_the_first_element_of_an_array_that_waits(text: str, first: int) -> None:
+    (array,) = read([queued(ArrayTaskID=text)])
+    assert array.first_task == first
+    (running,) = read([queued(ArrayTaskID="7", State="RUNNING", StartTime="1790000000")])
+    assert running.first_task == -1
