@@ -119,7 +119,7 @@ class Runner:
                 ) from None
             finally:
                 await _reap(process)
-        return _judge(argv, process.returncode or 0, out, err)
+        return judge(argv, process.returncode or 0, out, err)
 
     @contextlib.asynccontextmanager
     async def _turn(self, argv: Sequence[str], limit_s: float) -> AsyncIterator[None]:
@@ -198,7 +198,8 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _judge(argv: Sequence[str], status: int, out: str, err: str) -> str:
+def judge(argv: Sequence[str], status: int, out: str, err: str) -> str:
+    """What a command that ended like this printed. Raises SlurmError or SlurmUnavailable: see `Runner.run`."""
     if status == 0:
         return out
     said = " ".join(err.split()) or " ".join(out.split()) or f"exit status {status}"
