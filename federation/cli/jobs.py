@@ -31,19 +31,19 @@ def jobs(
     """List jobs that are not done."""
     told = ask(socket, "jobs", everybody=everybody, done=done, most=most)
     found = FedJobList(jobs=tuple(map(job_view, told["jobs"])))
-    emit_document("jobs", found) if json else emit(job_lines(found.jobs))
+    emit_document("fed-jobs", found) if json else emit(job_lines(found.jobs))
 
 
 def show(job: JobName = "", socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
     """Show all about one job."""
     view = job_view(ask(socket, "show", job=job))
-    emit_document("job", view) if json else emit(show_lines(view))
+    emit_document("fed-job", view) if json else emit(show_lines(view))
 
 
 def explain(job: JobName = "", socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
     """Say why a job is where it is, and what speaks for and against each pool."""
     view = job_view(ask(socket, "show", job=job))
-    emit_document("job", view) if json else emit(explain_lines(view))
+    emit_document("fed-job", view) if json else emit(explain_lines(view))
 
 
 def logs(
@@ -78,7 +78,7 @@ def wait(
     if len(found) != len(wanted):
         raise OutcomeUnknown("the daemon ended while we waited", hint="wait again")
     if json:
-        emit_document("jobs", FedJobList(jobs=found))
+        emit_document("fed-jobs", FedJobList(jobs=found))
     codes = [code_of(view) for view in found]
     for view, code in zip(found, codes, strict=True):
         if code:

@@ -40,13 +40,13 @@ def daemon(
 def peers(socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
     """List the sites that this one knows."""
     found = peer_list(ask(socket, "peers"))
-    emit_document("peers", found) if json else emit(peer_lines(found))
+    emit_document("fed-peers", found) if json else emit(peer_lines(found))
 
 
 def pools(socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
     """List the pools that jobs can go to now."""
     found = pool_list(ask(socket, "pools"))
-    emit_document("pools", found) if json else emit(pool_lines(found))
+    emit_document("fed-pools", found) if json else emit(pool_lines(found))
 
 
 def drain(

@@ -98,7 +98,7 @@ def submit(
     if json:
         from federation.desk.view import FedJobList
 
-        emit_document("jobs", FedJobList(jobs=tuple(map(job_view, jobs))))
+        emit_document("fed-jobs", FedJobList(jobs=tuple(map(job_view, jobs))))
     else:
         emit(str(told["job"]) for told in jobs)
 

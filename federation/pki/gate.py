@@ -8,8 +8,8 @@ import asyncio
 import datetime
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -114,9 +114,7 @@ class Gate(grpc.aio.ServerInterceptor):
                 else:
                     await self._count(context, method, site)
                 if inspect.isasyncgenfunction(inner):
-                    async for message in inner(request, context):
-                        await context.write(message)
-                    return None
+                    return await _written(inner(request, context), context)
                 return await inner(request, context)
 
         return _like(handler)(
@@ -182,6 +180,16 @@ class Gate(grpc.aio.ServerInterceptor):
 
     def _judge(self, leaf: x509.Certificate) -> str:
         return judge(leaf, self._keeper.current.trust, self._clock())
+
+
+async def _written(messages: AsyncGenerator[Any, None], context: Any) -> None:
+    """Until they end, or the caller has gone: gRPC would log that as a fault of ours."""
+    async with aclosing(messages):
+        async for message in messages:
+            try:
+                await context.write(message)
+            except grpc.aio.InternalError:
+                return
 
 
 def _like(handler: Any) -> Any:

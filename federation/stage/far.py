@@ -1,10 +1,12 @@
 """The far side of a job, as its origin sees it: another site over gRPC, or this one."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import grpc.aio
 
+from federation.errors import Unavailable
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.proto.federation.v1.federation_pb2_grpc import FederationStub
 from federation.stage.inputs import Inputs
@@ -61,43 +63,42 @@ class Remote:
         self._stub = FederationStub(channel)  # type: ignore[no-untyped-call]
 
     async def which(self, request: pb.ChunkList) -> pb.ChunkList:
-        try:
+        with _told():
             reply: pb.ChunkList = await self._stub.Which(request)
-        except grpc.aio.AioRpcError as error:
-            raise from_status(error) from None
         return reply
 
     async def put(self, chunks: AsyncIterator[pb.Chunk]) -> pb.PutReply:
-        try:
+        with _told():
             reply: pb.PutReply = await self._stub.Put(chunks)
-        except grpc.aio.AioRpcError as error:
-            raise from_status(error) from None
         return reply
 
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
-        try:
+        with _told():
             reply: pb.CommitReply = await self._stub.Commit(request)
-        except grpc.aio.AioRpcError as error:
-            raise from_status(error) from None
         return reply
 
     async def results(self, request: pb.ResultsRequest) -> pb.Manifest:
-        try:
+        with _told():
             reply: pb.Manifest = await self._stub.Results(request)
-        except grpc.aio.AioRpcError as error:
-            raise from_status(error) from None
         return reply
 
     async def get(self, request: pb.ChunkList) -> AsyncIterator[pb.Chunk]:
-        try:
+        with _told():
             async for chunk in self._stub.Get(request):
                 yield chunk
-        except grpc.aio.AioRpcError as error:
-            raise from_status(error) from None
 
     async def outputs(self, asks: AsyncIterator[pb.OutputAsk]) -> AsyncIterator[pb.OutputPart]:
-        try:
+        with _told():
             async for part in self._stub.Outputs(asks):
                 yield part
-        except grpc.aio.AioRpcError as error:
-            raise from_status(error) from None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """A call's end as one of our errors."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise from_status(error) from None
+    except grpc.aio.UsageError:  # the channel was closed when its link was cut
+        raise Unavailable("the link was cut") from None

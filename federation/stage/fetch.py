@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from federation.access.acting import Account, acting_as
+from federation.access.finding import meant
 from federation.access.paths import Folder
 from federation.errors import Refused, Unavailable
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
-from federation.stage.chunks import CHUNK_BYTES, Listed, Seen, hash_of, listed
+from federation.stage.chunks import CHUNK_BYTES, MAX_FILES, Listed, Seen, chunk_sizes, hash_of, listed
 from federation.stage.far import Far
 from federation.stage.inputs import MOST_ASKED
 from federation.wire.convert import key_to_wire
@@ -27,11 +28,17 @@ from federation.wire.convert import key_to_wire
 class Goal:
     folder: Path
     account: Account
+    patterns: Sequence[bytes]  # what was asked for: nothing else is taken, whatever the far side offers
 
 
 async def fetch(far: Far, key: Key, goal: Goal, seen: Seen) -> None:
     """Returns when all files are in their places, durable. Raises Unavailable, Refused (paths that lead out)."""
     manifest = await far.results(pb.ResultsRequest(key=key_to_wire(key)))
+    if len(manifest.files) > MAX_FILES:
+        raise Refused(f"the far side has more than {MAX_FILES} files")
+    for file in manifest.files:
+        if not meant(file.path, goal.patterns) or len(file.chunks) != len(chunk_sizes(file.size)):
+            raise Refused("the far side offers a file that the job did not name")
     for file in manifest.files:
         await _fetch_one(far, key, goal, file, seen)
 

@@ -102,7 +102,7 @@ class Mover:
         spec = await self._engine().read(lambda store: store.spec(key.token))
         if spec is not None and spec.outputs and outcome.started_at is not None:
             home = await asyncio.to_thread(self.spool.home, key.token)
-            goal = Goal(folder=Path(home.folder), account=self._account(home.user))
+            goal = Goal(folder=Path(home.folder), account=self._account(home.user), patterns=spec.outputs)
             await fetch(far, key, goal, _counter(progress))
         await self._engine().results_here(key)
         await asyncio.to_thread(self.spool.drop_inputs, key.token)
@@ -149,10 +149,10 @@ class Mover:
                 return await call()
             async with self._gate:
                 await call()
-        except FedError as error:
+        except (FedError, OSError) as error:
             log.warning("transfer.stopped", extra={"what": kind, "key": str(key), "why": str(error)})
             if progress is not None:
-                progress.why = f"{error}. {error.hint}".strip(". ")
+                progress.why = f"{error}. {getattr(error, 'hint', '')}".strip(". ")
 
     def _ended(self, kind: str, key: Key) -> None:
         self._tasks.pop((kind, key), None)

@@ -112,12 +112,22 @@ class Pull:
 
     async def _settle(self, name: str, handle: int) -> None:
         stream = self.streams[name]
-        os.truncate(handle, stream.written)  # makes a hole of what is missing at the end
-        await asyncio.to_thread(os.fsync, handle)
-        stream.durable = stream.written
-        self._save()
+        durable = stream.written
+        await asyncio.to_thread(self._sync, name, handle, durable)
+        stream.durable = durable
         if not stream.ended:
             self._ask(name)
+
+    def _sync(self, name: str, handle: int, durable: int) -> None:
+        """Raises Unavailable."""
+        known = {one: (held.durable, held.ended, held.gaps) for one, held in self.streams.items()}
+        known[name] = (durable, self.streams[name].ended, self.streams[name].gaps)
+        try:
+            os.truncate(handle, durable)  # makes a hole of what is missing at the end
+            os.fsync(handle)
+            atomic.write(self.folder / "pulled.json", json.dumps(known).encode("ascii"), mode=PRIVATE)
+        except OSError as error:
+            raise Unavailable(f"can't keep the output: {error.strerror}", hint="make room in state_dir") from None
 
     def _load(self) -> None:
         try:
@@ -127,10 +137,6 @@ class Pull:
         for name, (durable, ended, gaps) in known.items():
             gaps = [(offset, length) for offset, length in gaps]
             self.streams[name] = Stream(durable=durable, written=durable, ended=ended, gaps=gaps)
-
-    def _save(self) -> None:
-        known = {name: (one.durable, one.ended, one.gaps) for name, one in self.streams.items()}
-        atomic.write(self.folder / "pulled.json", json.dumps(known).encode("ascii"), mode=PRIVATE)
 
 
 def _write_all(handle: int, data: bytes, offset: int) -> None:

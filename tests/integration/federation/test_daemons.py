@@ -37,5 +37,5 @@ def test_what_is_shown_of_a_job_is_a_document(both: Pair) -> None:
     job = both.edge.submit("--name", "a\nb", "--wrap", "kill -9 $$")
     both.edge.fed("wait", job, wants=137)
     shown = json.loads(both.edge.fed("show", job, "--json").stdout)
-    assert (shown["version"], shown["kind"], shown["name"]) == (1, "job", "a\nb")
+    assert (shown["version"], shown["kind"], shown["name"]) == (1, "fed-job", "a\nb")
     assert (shown["state"], shown["end"], shown["signal"], shown["site"]) == ("done", "signaled", 9, "hpc")
