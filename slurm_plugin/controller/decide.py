@@ -104,8 +104,11 @@ def _follow_queue(
     nodes = _laid_out(state, nodes)
     offering = _offering(state, nodes, wanted)
     state = replace(state, recuts=replace(state.recuts, kept=offering.kept))
-    lacking = any(not demand.behind for demand in offering.waiting)
-    settled, state = state.recuts, replace(state, recuts=follow(state, _here(state, nodes), wanted, lacking=lacking))
+    # Who was passed over, since it did not start on what it had claimed, has nothing cut while others lack something.
+    first = any(not demand.behind for demand in offering.waiting)
+    heard = [demand for demand in wanted if not (first and demand.behind)]
+    lacking = bool(offering.waiting)
+    settled, state = state.recuts, replace(state, recuts=follow(state, _here(state, nodes), heard, lacking=lacking))
     if (state.recuts.targets, state.recuts.rooms) != (settled.targets, settled.rooms):
         nodes = _laid_out(state, nodes)
         offering = _offering(state, nodes, wanted)

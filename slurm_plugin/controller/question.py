@@ -50,7 +50,7 @@ def ask(
     state: State, here: Mapping[str, Here], demands: Iterable[Demand], limits: Limits, *, settled: bool
 ) -> Question:
     """`demands` in the order in which they are to be served. `settled`: GPUs re-cut not long ago stay as they are."""
-    wanted = [demand for demand in demands if not demand.behind]
+    wanted = list(demands)
     places, homes = _places(state, here, wanted)
     lines, jobs = _lines(state, wanted, places, homes)
     models: dict[str, Shapes] = {}

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from slurm_plugin.catalogue import Class, Kind
+from slurm_plugin.controller.loans import Account, Loan, Loans
 from slurm_plugin.controller.state import WITHHELD
 from slurm_plugin.guarantees import Promise
 from slurm_plugin.planning import Follow, Guarantee, Planning
@@ -171,6 +172,21 @@ def test_a_job_that_takes_what_was_to_go_keeps_it() -> None:
     passes(world)
     assert shapes(world, "n1") == ["1g.10gb"] * 7
     assert not world.recuts.targets
+
+
+def test_who_was_passed_over_has_a_slice_cut_when_nobody_else_lacks_one() -> None:
+    world = cluster(SEVEN)
+    world.loans = Loans(jobs={1: Loan(uid=1000, array_id=1, asks=(), started=0)}, users={1000: Account(back_at=200.0)})
+    world.submit("7g.80gb")
+    world.waiting[2] = replace(pools.pending(2, "3g.40gb"), uid=7)
+    world.next_job = 3
+    passes(world, 3)
+    assert shapes(world, "n1").count("3g.40gb") == 1
+    assert list(world.jobs) == [2]
+    world.end(2)
+    world.release("n1", 2)
+    passes(world)
+    assert shapes(world, "n1") == ["7g.80gb"]
 
 
 def test_two_slices_of_one_node_are_cut_on_one_node() -> None:

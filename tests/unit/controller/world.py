@@ -5,6 +5,7 @@ from typing import Any
 
 from slurm_plugin.choice import Slice
 from slurm_plugin.controller.decide import decide
+from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.recuts import Recuts
 from slurm_plugin.controller.state import Decision, NodeState, NodeView, Part, State
 from slurm_plugin.guarantees import Promise
@@ -35,6 +36,7 @@ class World:
     planning: Planning = field(default_factory=lambda: Planning(batch_window_s=0.0, hysteresis_s=0.0))
     promises: tuple[Promise, ...] = ()
     recuts: Recuts = field(default_factory=Recuts)
+    loans: Loans = field(default_factory=Loans)  # for ever as they are
     now: float = NOW
     more: dict[str, Any] = field(default_factory=dict)  # of the state
     next_job: int = 1
@@ -119,6 +121,7 @@ class World:
                 now=self.now,
                 part=part,
                 recuts=self.recuts,
+                loans=self.loans,
                 promises=self.promises,
                 **self.more,
             )
