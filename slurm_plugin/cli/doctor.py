@@ -26,6 +26,7 @@ TEXT_MAX = 1000  # characters of one line of a finding
 _HOLDS_NOTHING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 # What the controller reports of a node, and the checks that say the same and how to mend it.
 _NO_CATALOGUE = {"no-catalogue", "catalogue"}
+_RIVAL = re.compile(r"somebody else changes what is published on ")
 _SAID_BETTER = (
     (re.compile(r"its agent is away"), {"agent-away"}),
     (re.compile(r"Slurm has it "), {"drained", "drained-by-count", "down"}),
@@ -69,7 +70,7 @@ def pool_findings(pool: PoolView, names: GresNames, now: float, takes: Takes = _
 
     A controller that only observes publishes nothing, and then counts are not judged.
     """
-    findings = [found("controller", problem=text) for text in pool.problems]
+    findings = [found("rival" if _RIVAL.match(text) else "controller", problem=text) for text in pool.problems]
     findings += [_paused(pool.pause)] if pool.pause else []
     for node in pool.nodes:
         findings += _node_problems(node)

@@ -4,12 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from slurm_plugin.controller import counts
+from slurm_plugin.controller.rivals import Rivals
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.pool import GresNames
 from slurm_plugin.ports import GresItem, QueuedJob, Slurm, SlurmNode
-from slurm_plugin.slurm.gres import format_gres
+from slurm_plugin.slurm.gres import format_gres, parse_gres
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,15 @@ REPAIRS = 3  # times that what was written is read back
 WRITES_AT_ONCE = 4  # commands that write, side by side
 
 Gres = Mapping[str, tuple[GresItem, ...]]  # node -> whole Gres
+
+
+@dataclass(slots=True, kw_only=True)
+class _Written:
+    """What we wrote on a node last."""
+
+    gres: tuple[GresItem, ...]
+    done_at: float = float("inf")  # monotonic; a reading that began before then says nothing of it
+    seen: bool = False  # Slurm has said so: what it says now is somebody else's
 
 
 class Books:
@@ -37,6 +48,8 @@ class Books:
         self.nodes: dict[str, SlurmNode] = {}
         self.totals: dict[str, int] = {}  # of our GRES, as last seen
         self.weights: dict[str, int] = {}  # of the memory's GRES, as last seen
+        self.rivals = Rivals()
+        self._written: dict[str, _Written] = {}
         self._had: dict[str, tuple[int, frozenset[str]]] = {}  # start of its slurmd, and every GRES seen since
 
     @property
@@ -116,6 +129,8 @@ class Books:
 
     async def _set(self, names: list[str], text: str) -> None:
         facts = {"nodes": names[:10], "count": len(names), "gres": text}
+        written = {name: _Written(gres=parse_gres(text)) for name in names}
+        self._written |= written
         try:
             await self._slurm.set_gres(names, text)
         except SlurmUnavailable:
@@ -124,11 +139,14 @@ class Books:
             log.error("gres.refused", extra=facts | {"error": str(error)})  # noqa: TRY400
         else:
             log.info("gres.published", extra=facts)
+            for one in written.values():
+                one.done_at = time.monotonic()
 
     async def _read_some(self, names: set[str]) -> set[str]:
         if not names:
             return set()
-        return self._take(await self._slurm.nodes(sorted(names)))
+        began = time.monotonic()
+        return self._take(await self._slurm.nodes(sorted(names)), began)
 
     async def _read_all(self, pool: set[str]) -> set[str]:
         began = time.monotonic()
@@ -140,12 +158,14 @@ class Books:
             self.nodes = {}  # Slurm refuses them all for one unknown name: ask for every node next time
             raise
         self.nodes = {}
-        self._take(node for node in found if node.name in pool)
+        self._take((node for node in found if node.name in pool), began)
         self._due = began + min(POLL_MOST_S, max(POLL_S, POLL_SHARE * (time.monotonic() - began)))
         return set(self.nodes)
 
-    def _take(self, found: Iterable[SlurmNode]) -> set[str]:
+    def _take(self, found: Iterable[SlurmNode], began: float) -> set[str]:
         read = {node.name: node for node in found}
+        for name in read.keys() & self._written.keys():
+            self._compare(self._written[name], read[name], began)
         self.nodes |= read
         self.totals |= {
             name: total
@@ -158,6 +178,18 @@ class Books:
             since = had if started_at == node.slurmd_started_at else frozenset()  # another slurm.conf, maybe
             self._had[name] = (node.slurmd_started_at, since | {item.name for item in node.gres})
         return set(read)
+
+    def _compare(self, written: _Written, node: SlurmNode, began: float) -> None:
+        """Is what we wrote there still so? A restart or reconfigure of Slurm is nobody's change."""
+        if began < written.done_at:
+            return
+        if counts.same(node.gres, written.gres):
+            written.seen = True
+            return
+        del self._written[node.name]
+        if written.seen and not counts.is_base(self.names, node.gres):
+            log.warning("gres.altered", extra={"node": node.name, "gres": format_gres(node.gres)})
+            self.rivals.changed(node.name, time.monotonic())
 
     def gone(self, name: str) -> frozenset[str]:
         """Every GRES that Slurm had on this node since its slurmd started, and has no more: a Gres set by hand."""

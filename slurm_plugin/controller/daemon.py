@@ -15,6 +15,7 @@ from pathlib import Path
 from slurm_plugin import trust
 from slurm_plugin.config import load_pool
 from slurm_plugin.controller.engine import Engine
+from slurm_plugin.controller.keep import claimed
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.link.munge import Munge
 from slurm_plugin.link.server import raise_file_limit, serve
@@ -87,9 +88,10 @@ async def run(path: Path) -> None:
         ended.append(True)
         stop.set()
 
-    async with running(config, slurm, reload=lambda: load_pool(path), on_end=on_end) as (_, port):
-        log.info("controller.started", extra={"pool": config.pool, "port": port, "mode": str(config.mode)})
-        await stop.wait()
+    with claimed(config.controller.state_dir):
+        async with running(config, slurm, reload=lambda: load_pool(path), on_end=on_end) as (_, port):
+            log.info("controller.started", extra={"pool": config.pool, "port": port, "mode": str(config.mode)})
+            await stop.wait()
     await slurm.close()
     log.info("controller.stopped", extra={"pool": config.pool})
     if ended:

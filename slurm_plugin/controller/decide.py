@@ -314,14 +314,17 @@ def _run(grant: Grant) -> tuple[int, int]:
 def _gres(
     state: State, node: _Node, classes: Mapping[str, str], soon: set[str], over: frozenset[tuple[int, int]]
 ) -> tuple[GresItem, ...] | None:
-    """The Gres this node must have, when it has another one. A node whose agent may be back soon is left as it is."""
-    slurm, view = node.state.slurm, node.state.view
-    if slurm is None or node.state.agent is Agent.EXPECTED:
+    """The Gres this node must have, when it has another one.
+
+    A node whose agent may be back soon is left as it is; so is one of another controller, which has its agent.
+    """
+    slurm, view, agent = node.state.slurm, node.state.view, node.state.agent
+    if slurm is None or agent is Agent.EXPECTED or (node.state.contested and agent is Agent.AWAY):
         return None
     if state.part and counts.is_base(state.config.gres, slurm.gres):
         return None  # whom Slurm counts without a type, only a new look at its queue tells
     idle: dict[str, int] = {}
-    if node.state.agent is Agent.CONNECTED:
+    if agent is Agent.CONNECTED:
         for piece in view.slices:
             offered = classes[piece.uuid]
             if offered and (piece.uuid not in view.holder or piece.uuid in soon):

@@ -80,6 +80,7 @@ class Desk:
     ) -> State:
         books = self.books
         known = self.decided_for is not None and config.groups == self.decided_for.groups
+        contested = books.rivals.leave(time.monotonic())
         return State(
             config=config,
             serving=self.shop.serving,
@@ -89,6 +90,7 @@ class Desk:
                     slurm=books.nodes.get(name),
                     total=books.totals.get(name, 0),
                     weight=books.weights.get(name, 0),
+                    contested=name in contested,
                     gone=books.gone(name),
                 )
                 for name, view in views.nodes.items()

@@ -4,20 +4,52 @@ Nothing here is needed to be right: without it a controller that starts before i
 """
 
 import asyncio
+import contextlib
+import fcntl
 import logging
 import os
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
 from slurm_plugin import atomic, catalogue_file
+from slurm_plugin.errors import ConfigError
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 
 log = logging.getLogger(__name__)
 
 FILE_BYTES = 1 << 20  # longest inventory file that is read
+WHO_BYTES = 128  # of the lock that are told
 
 Stamp = tuple[int, ...]  # what tells one version of a file from another; () when there is none
+
+
+@contextlib.contextmanager
+def claimed(state_dir: Path) -> Iterator[None]:
+    """The state folder is this process's alone while the context is open.
+
+    A folder that can't be written keeps nobody from serving, and is told later. Raises ConfigError with who has it.
+    Crash: it is free again, whoever the file still names.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+            descriptor = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        except BlockingIOError:
+            who = os.pread(descriptor, WHO_BYTES, 0).decode(errors="replace").strip()
+            raise ConfigError(
+                f"controller.state_dir: another controller ({who}) has {state_dir}",
+                hint="a pool has one controller: stop that one, or leave the pool to it",
+            ) from None
+        except OSError as error:
+            log.warning("keep.not_claimed", extra={"path": str(state_dir), "error": str(error)})
+        yield
 
 
 class Keep:

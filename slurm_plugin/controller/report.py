@@ -1,6 +1,7 @@
 """What the controller tells the command line."""
 
 import hashlib
+import time
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -44,11 +45,14 @@ def status(desk: Desk, life: Life) -> pb.PoolStatus:
 
 
 def _problems(desk: Desk) -> dict[str, str]:
-    silent_s, said = desk.books.silent_s, desk.problems.get("slurm", "")
+    problems, silent_s = dict(desk.problems), desk.books.silent_s
+    if rival := desk.books.rivals.problem(time.monotonic()):
+        problems["rival"] = rival
     if not silent_s:
-        return desk.problems
+        return problems
+    said = problems.get("slurm", "")
     old = f"Slurm does not answer since {silent_s:.0f} s, and what is told of its nodes and jobs is as old"
-    return {**desk.problems, "slurm": f"{old}: {said}" if said else old}
+    return {**problems, "slurm": f"{old}: {said}" if said else old}
 
 
 def _node(desk: Desk, name: str) -> pb.NodeStatus:

@@ -76,6 +76,7 @@ class NodeState:
     fault: str = ""  # why its agent can bind nothing now
     total: int = 0  # of our GRES there when it was last seen; 0: never
     weight: int = 0  # the same of the memory's GRES
+    contested: bool = False  # somebody else writes its Gres too, again and again
     gone: frozenset[str] = frozenset()  # every GRES that somebody has left out of this node's Gres, by hand
 
 

@@ -38,6 +38,12 @@ REACH = {
     "controller": Fault(
         "{problem}", "the controller itself reports this", "journalctl -u vgpu-controller --since -10min", passing=True
     ),
+    "rival": Fault(
+        "{problem}",
+        "another controller of this pool, or a script: while two write, jobs start on what neither has; a controller "
+        "leaves the nodes alone whose agents do not call it",
+        "systemctl disable --now vgpu-controller   # on every host but the one that agents call: /etc/vgpu/agent.yaml",
+    ),
     "paused": Fault(
         "re-cutting is paused since {since} by uid {uid}{reason}",
         "no GPU is re-cut, for the queue or for pool.yaml: jobs wait until there are slices for them by chance",

@@ -187,6 +187,7 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "clock-skew": set_node(clock_ahead_s=-31.0),
     "paused": lambda w: w.pool.pause.CopyFrom(pb.Pause(since=1000, uid=0, reason="driver update")),
     "controller": lambda w: w.pool.problems.append("can't write /var/lib/vgpu: No space left on device"),
+    "rival": lambda w: w.pool.problems.append("somebody else changes what is published on n1 again and again"),
     "node": set_node(problems=["GPU 0: the step failed 3 times"]),
     # counts
     "unpublished": set_node(slurm_gres="vgpu:1000,vgpu_mem:8"),
