@@ -1,4 +1,4 @@
-"""Tests of the pools' backends: integration level.
+"""Tests of the pools backends against real daemons and files, each part alone.
 
 Mirrors federation/executors. Nothing of another folder's.
 """

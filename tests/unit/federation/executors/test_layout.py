@@ -1,0 +1,87 @@
+"""What users can write into their jobs' folders is judged, and what they ask for is put there as it is."""
+
+import shlex
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.errors import Refused
+from federation.executors import layout
+from federation.executors.layout import Claim, parse_claim, parse_exit
+from federation.model.spec import JobSpec
+from federation.model.states import End
+from federation.model.token import Key
+
+KEY = Key(UUID(int=7), 3)
+SCRIPT = b"#!/bin/sh\n"
+BOOT = "b4d5ec36-575f-434f-8b0c-55f5aa7da201"
+
+
+def test_a_key_is_its_folders_name_and_back() -> None:
+    assert layout.key_of(layout.name_of(KEY)) == KEY
+    for name in ("", "x.1", f"{KEY.token.hex}", f"{KEY.token.hex}.1.part", f"{KEY.token.hex.upper()}.x"):
+        assert layout.key_of(name) is None
+
+
+def test_a_claim_names_one_process_for_all_time() -> None:
+    claim = Claim(pid=17, start=99, boot=BOOT, at=1700000000.0)
+    assert parse_claim(f"run.17.99.{BOOT}.1700000000") == claim
+    assert parse_claim("fence") == Claim(fence=True)
+
+
+@given(st.text())
+def test_a_claim_of_any_text_is_a_claim(text: str) -> None:
+    assert parse_claim(text).fence is (text == "fence")
+
+
+@pytest.mark.parametrize(
+    ("text", "end", "code", "signal", "by_term"),
+    [
+        ("code 0 1 2 3 4 -\n", End.EXITED, 0, None, False),
+        ("code 255 1 2 3 4 -\n", End.EXITED, 255, None, False),
+        ("signal 9 1 2 3 4 -\n", End.SIGNALED, None, 9, False),
+        ("signal 15 1 2 3 4 term\n", End.SIGNALED, None, 15, True),
+        ("code 0 1 2 3 4 timeout\n", End.TIMEOUT, 0, None, False),
+        ("unknown 0 1 2 3 4 -\n", End.SIGNALED, None, None, True),
+    ],
+)
+def test_an_exit_record_says_how_it_ended(
+    text: str, end: End, code: int | None, signal: int | None, by_term: bool
+) -> None:
+    ending = parse_exit(text)
+    assert ending is not None
+    outcome = ending.outcome
+    assert (outcome.end, outcome.exit_code, outcome.signal, ending.by_term) == (end, code, signal, by_term)
+    assert (outcome.started_at, outcome.ended_at, outcome.stdout_size, outcome.stderr_size) == (1.0, 2.0, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "code 0 1 2 3 4 -", "code 256 1 2 3 4 -\n", "code -1 1 2 3 4 -\n", "code 0 1 2 3 -\n", "x" * 512]
+)
+def test_what_is_no_record_says_nothing(text: str) -> None:
+    assert parse_exit(text) is None
+
+
+@given(st.lists(st.binary(max_size=20).filter(lambda one: b"\0" not in one), max_size=5))
+def test_a_shell_reads_the_arguments_as_they_were(args: list[bytes]) -> None:
+    go = layout.files(KEY, JobSpec(user="ann", script=SCRIPT, args=tuple(args)))[layout.GO]
+    words = shlex.split(go.rpartition(b"exec setsid env ")[2].decode("latin-1"))
+    assert [word.encode("latin-1") for word in words[len(words) - len(args) :]] == args
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (JobSpec(user="a", script=SCRIPT, args=(b"\0",)), "NUL"),
+        (JobSpec(user="a", script=SCRIPT, args=(b"x" * (128 << 10),)), "131071 bytes each"),
+        (JobSpec(user="a", script=SCRIPT, args=(b"x" * 100_000,) * 11), "1048576 in all"),
+        (JobSpec(user="a", script=SCRIPT, env=((b"A=B", b""),)), "no variable's name"),
+        (JobSpec(user="a", script=SCRIPT, env=((b"", b""),)), "no variable's name"),
+        (JobSpec(user="a", script=SCRIPT + b"x" * layout.MAX_SCRIPT), "are the most"),
+    ],
+)
+def test_what_no_kernel_would_start_is_refused(spec: JobSpec, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        layout.check(spec)

@@ -1,0 +1,232 @@
+"""What a job's folder, squeue and the accounting say together, and what silence of any of them means."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from federation.errors import FedError, OutcomeUnknown, Refused, Unavailable
+from federation.executors import layout
+from federation.executors.layout import Claim, Ending, Record
+from federation.executors.slurm import SETTLES_S, SlurmExecutor, SlurmPool
+from federation.model.spec import JobSpec
+from federation.model.states import End, Outcome
+from federation.model.token import Key
+from federation.ports import Place, Seen, Sight
+from slurm_plugin.errors import SlurmError, SlurmUnavailable
+
+KEY = Key(UUID(int=7), 1)
+NAME = layout.name_of(KEY)
+SPEC = JobSpec(user="ann", script=b"#!/bin/sh\n")
+CLAIM = Claim(pid=1, start=2, boot="b", at=100.0)
+WAITING = Record(uid=1001, since=50.0)
+CLAIMED = Record(uid=1001, since=50.0, claim=CLAIM, sizes=(5, 6))
+SILENT = SlurmUnavailable("squeue: Unable to contact slurm controller")
+NO_DBD = SlurmError("sacct: Slurm accounting storage is disabled")
+
+
+def row(state: str, uid: int = 1001) -> str:
+    return f"17|{uid}|{state}|{NAME}\n"
+
+
+def ended(code: int | None, signal: int | None = None, *, by_term: bool = False, at: float = 200.0) -> Record:
+    end = End.EXITED if signal is None else End.SIGNALED
+    outcome = Outcome(end=end, exit_code=code, signal=signal, started_at=100.0, ended_at=at, stdout_size=1)
+    return Record(uid=1001, since=50.0, claim=CLAIM, ending=Ending(outcome=outcome, by_term=by_term))
+
+
+@dataclass
+class Host:
+    """Typed against the port; answers what it was told to."""
+
+    record: Record
+    says: Mapping[str, str | Exception] = field(default_factory=dict)
+    ours: bool = True
+    asked: list[str] = field(default_factory=list)
+    fenced: list[Key] = field(default_factory=list)
+
+    async def place(self, key: Key, user: str) -> Place:
+        return Place(folder=Path("/w"), stdout=Path("/o"), stderr=Path("/e"))
+
+    async def lay(self, key: Key, spec: JobSpec, user: str) -> str:
+        return "/spool/x"
+
+    async def records(self, keys: Sequence[Key]) -> Mapping[Key, Record]:
+        return dict.fromkeys(keys, self.record)
+
+    async def here(self, key: Key, outcome: Outcome) -> bool:
+        return True
+
+    async def fence(self, key: Key) -> bool:
+        self.fenced.append(key)
+        return self.ours
+
+    async def forget(self, key: Key) -> None:
+        self.asked.append("forget")
+
+    async def run(self, argv: Sequence[str], user: str = "") -> str:
+        self.asked.append(argv[0])
+        said = self.says[argv[0]]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+async def look(host: Host) -> Seen | None:
+    return (await SlurmExecutor(SlurmPool(name="hpc"), host).look([KEY])).get(KEY)
+
+
+async def sight(record: Record, squeue: str | Exception, sacct: str | Exception = "") -> Sight | None:
+    seen = await look(Host(record, {"squeue": squeue, "sacct": sacct}))
+    return seen.sight if seen else None
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (SlurmUnavailable("sbatch: Socket timed out on send/recv operation"), OutcomeUnknown),
+        ("", OutcomeUnknown),
+        ("it went well\n", OutcomeUnknown),
+        (SlurmError("sbatch: error: Batch job submission failed: Invalid account"), Refused),
+        (SlurmError("sbatch: error: Slurm temporarily unable to accept job"), Unavailable),
+        (SlurmError("Job violates accounting/QOS policy (job submit limit, user's size"), Unavailable),
+    ],
+)
+async def test_what_sbatch_says_is_an_answer_or_is_none(said: str | Exception, error: type[FedError]) -> None:
+    with pytest.raises(error) as raised:
+        await SlurmExecutor(SlurmPool(name="hpc"), Host(WAITING, {"sbatch": said})).submit(KEY, SPEC, "ann")
+    assert type(raised.value) is error
+
+
+async def test_what_is_claimed_is_not_submitted_again() -> None:
+    host = Host(CLAIMED, {"sbatch": "18\n"})
+    await SlurmExecutor(SlurmPool(name="hpc"), host).submit(KEY, SPEC, "ann")
+    assert host.asked == []
+
+
+async def test_a_squeue_that_fails_is_no_verdict() -> None:
+    for record in (WAITING, CLAIMED, ended(1), Record()):
+        assert await sight(record, SILENT) is None
+        assert await sight(record, SlurmError("squeue: error: something")) is None
+        assert await sight(record, "slurm_load_jobs: what?\n") is None
+
+
+async def test_an_accounting_that_fails_is_no_verdict_and_one_that_is_not_there_is_none_to_ask() -> None:
+    assert await sight(WAITING, "", SlurmUnavailable("sacct: Connection refused")) is None
+    assert await sight(WAITING, "", NO_DBD) is Sight.ABSENT
+    assert await sight(CLAIMED, "", NO_DBD) is Sight.GONE
+    host = Host(CLAIMED, {"squeue": "", "sacct": NO_DBD})
+    executor = SlurmExecutor(SlurmPool(name="hpc"), host)
+    await executor.look([KEY])
+    await executor.look([KEY])
+    assert host.asked == ["squeue", "sacct", "squeue"]
+
+
+async def test_a_good_end_on_record_needs_no_slurm() -> None:
+    host = Host(ended(0), {})
+    seen = await look(host)
+    assert seen is not None
+    assert (seen.sight, host.asked) == (Sight.EXITED, [])
+
+
+async def test_a_job_that_slurm_forgot_is_absent_before_its_claim_and_gone_after() -> None:
+    assert await sight(WAITING, "") is Sight.ABSENT
+    assert await sight(Record(), "") is Sight.ABSENT
+    assert await sight(CLAIMED, "") is Sight.GONE
+
+
+async def test_an_accounting_that_missed_an_end_keeps_no_job_alive() -> None:
+    assert await sight(CLAIMED, "", row("RUNNING")) is Sight.GONE
+    assert await sight(WAITING, "", row("PENDING")) is Sight.ABSENT
+
+
+@pytest.mark.parametrize(
+    "state", ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "SPECIAL_EXIT", "NEW_WORD"]
+)
+async def test_a_job_that_lives_waits_until_its_claim_and_runs_after(state: str) -> None:
+    assert await sight(WAITING, row(state)) is Sight.PENDING
+    assert await sight(CLAIMED, row(state)) is Sight.RUNNING
+
+
+async def test_a_job_of_another_user_with_the_same_name_is_not_ours() -> None:
+    assert await sight(WAITING, row("PENDING", uid=1002)) is Sight.ABSENT
+    assert await sight(CLAIMED, row("RUNNING", uid=1002)) is Sight.GONE
+
+
+async def test_of_two_copies_the_one_that_lives_counts() -> None:
+    assert await sight(WAITING, row("COMPLETED") + row("PENDING")) is Sight.PENDING
+
+
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [("CANCELLED by 0", End.CANCELLED), ("BOOT_FAIL", End.NODE_FAIL), ("DEADLINE", End.TIMEOUT), ("FAILED", End.LOST)],
+)
+async def test_what_ended_before_its_claim_is_claimed_by_us_and_then_over(state: str, end: End) -> None:
+    host = Host(WAITING, {"squeue": "", "sacct": row(state)})
+    seen = await look(host)
+    assert seen is not None
+    assert seen.outcome is not None
+    assert (seen.sight, seen.outcome.end, seen.outcome.started_at, host.fenced) == (Sight.EXITED, end, None, [KEY])
+
+
+async def test_what_started_after_all_is_looked_at_again() -> None:
+    host = Host(WAITING, {"squeue": row("FAILED"), "sacct": ""}, ours=False)
+    assert await look(host) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [
+        ("TIMEOUT", End.TIMEOUT),
+        ("NODE_FAIL", End.NODE_FAIL),
+        ("PREEMPTED", End.PREEMPTED),
+        ("OUT_OF_MEMORY", End.OUT_OF_MEMORY),
+        ("CANCELLED by 1000", End.CANCELLED),
+    ],
+)
+async def test_an_end_that_left_no_record_is_slurms_to_tell(state: str, end: End) -> None:
+    seen = await look(Host(CLAIMED, {"squeue": row(state), "sacct": ""}))
+    assert seen is not None
+    assert seen.outcome is not None
+    assert (seen.outcome.end, seen.outcome.stdout_size, seen.outcome.stderr_size) == (end, 5, 6)
+    assert seen.outcome.started_at == 100.0
+
+
+async def test_an_end_that_left_no_record_and_that_slurm_calls_good_is_believed_of_nobody() -> None:
+    assert await sight(CLAIMED, row("COMPLETED")) is Sight.GONE
+    assert await sight(CLAIMED, row("FAILED")) is Sight.GONE
+
+
+async def test_slurm_tells_why_a_job_was_killed_that_recorded_its_death() -> None:
+    for record, state, end in (
+        (ended(None, 9), "OUT_OF_MEMORY", End.OUT_OF_MEMORY),
+        (ended(None, 15, by_term=True), "TIMEOUT", End.TIMEOUT),
+        (ended(0, by_term=True), "PREEMPTED", End.PREEMPTED),
+        (ended(3), "FAILED", End.EXITED),
+        (ended(None, 9), "FAILED", End.SIGNALED),
+    ):
+        seen = await look(Host(record, {"squeue": row(state), "sacct": ""}))
+        assert seen is not None
+        assert seen.outcome is not None
+        assert seen.outcome.end is end
+        assert seen.outcome.stdout_size == 1
+
+
+async def test_slurm_gets_time_to_say_why_a_job_ended_and_no_more() -> None:
+    now = time.time()
+    assert await sight(ended(1, at=now), row("COMPLETING")) is Sight.RUNNING
+    assert await sight(ended(1, at=now - SETTLES_S - 1), row("COMPLETING")) is Sight.EXITED
+    assert await sight(ended(0, at=now), row("COMPLETING")) is Sight.EXITED
+
+
+async def test_what_is_fenced_is_taken_out_of_slurm_as_far_as_that_is_possible() -> None:
+    host = Host(WAITING, {"scancel": SILENT})
+    assert await SlurmExecutor(SlurmPool(name="hpc"), host).fence(KEY)
+    assert (host.fenced, host.asked) == ([KEY], ["scancel"])
+    seen = await look(Host(Record(uid=1001, claim=Claim(fence=True))))
+    assert seen is not None
+    assert seen.outcome is not None
+    assert seen.outcome.end is End.CANCELLED

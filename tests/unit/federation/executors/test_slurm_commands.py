@@ -1,0 +1,84 @@
+"""Slurm's commands: no user's text in a name or a format, and nothing that they print is taken for more than it is."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from federation.executors import layout
+from federation.executors import slurm_commands as commands
+from federation.executors.slurm_commands import Row, Where
+from federation.model.spec import JobSpec
+from federation.model.token import Key
+
+KEY = Key(UUID(int=7), 3)
+NAME = layout.name_of(KEY)
+SPEC = JobSpec(user="ann", name=b"a|b\n%j", script=b"#!/bin/sh\n", cpus=3)
+
+
+def test_a_job_carries_its_key_and_none_of_its_users_text() -> None:
+    argv = commands.submit(KEY, SPEC, "/spool/x", Where())
+    assert f"--job-name={NAME}" in argv
+    assert {"--parsable", "--no-requeue", "--cpus-per-task=3"} <= set(argv)
+    assert argv[-3:] == ["/spool/x/wrapper", "/spool/x", "0"]
+    assert not any(b"a|b" in word.encode() for word in argv)
+
+
+def test_what_is_asked_for_is_passed_on_and_what_is_not_is_left_to_slurm() -> None:
+    spec = replace(SPEC, account="phys", gres="vgpu:20gb", memory_mib=500, time_limit_s=61)
+    argv = commands.submit(KEY, spec, "/spool/x", Where(partition="gpu", account="other", qos="fed"))
+    assert {"--account=phys", "--gres=vgpu:20gb", "--mem=500M", "--time=3", "--partition=gpu", "--qos=fed"} <= set(argv)
+    assert argv[-1] == "61"
+    plain = commands.submit(KEY, SPEC, "/spool/x", Where())
+    assert not any(
+        word.startswith(("--account", "--gres", "--mem", "--time", "--partition", "--qos")) for word in plain
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "job_id"),
+    [("17\n", "17"), ("17;cluster\n", "17"), ("hello of a plugin\n18\n", "18"), ("", ""), ("17", ""), ("no\n", "")],
+)
+def test_an_id_is_the_last_line_and_nothing_else(text: str, job_id: str) -> None:
+    assert commands.parse_submit(text) == job_id
+
+
+def test_rows_of_ours_are_known_by_their_name_and_others_are_passed_over() -> None:
+    text = f"17|1001|RUNNING|{NAME}\n18|1001|PENDING|somebody's|x\n19|1001|CANCELLED by 0|{NAME}\n"
+    rows = commands.parse_rows(text)
+    assert rows == {
+        KEY: [
+            Row(job_id="17", uid=1001, state="RUNNING"),
+            Row(job_id="19", uid=1001, state="CANCELLED by 0"),
+        ]
+    }
+
+
+@pytest.mark.parametrize("text", ["slurm_load_jobs error\n", "17|ann|RUNNING|x\n", "17|1001\n", "\n"])
+def test_what_is_no_row_makes_the_whole_answer_unknown(text: str) -> None:
+    with pytest.raises(ValueError):
+        commands.parse_rows(text)
+
+
+def test_the_accounting_is_asked_from_before_the_job_was_made_in_utc() -> None:
+    assert "--starttime=2023-11-14T21:13:20" in commands.accounting([KEY], 1_700_000_000.0)
+    assert "--starttime=1970-01-01T00:00:00" in commands.accounting([KEY], 0.0)
+
+
+def test_signals_that_a_wrapper_can_t_hand_on_go_to_all_processes() -> None:
+    assert commands.signal(KEY, 5, 10)[-1] == "--batch"
+    for number in (9, 15, 18, 19, 20):
+        assert commands.signal(KEY, 5, number)[-1] == "--full"
+
+
+def test_room_is_what_is_idle_in_partitions_that_are_up() -> None:
+    room = commands.parse_room("3/5/0/8|1-00:00:00|up\n0/2/0/2|30:00|up\n0/90/0/90|infinite|down\n", "hpc")
+    assert (room.pool, room.free_cpus, room.longest_s) == ("hpc", 7, 86_400)
+    assert commands.parse_room("0/1/0/1|infinite|up\n", "hpc").longest_s == 0
+    with pytest.raises(ValueError):
+        commands.parse_room("sinfo: error\n", "hpc")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30:00", 1800), ("1:00:00", 3600), ("2-00:00:01", 172_801), ("5", 5)])
+def test_a_time_limit_is_in_seconds(text: str, seconds: int) -> None:
+    assert commands.seconds(text) == seconds

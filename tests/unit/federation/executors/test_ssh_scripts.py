@@ -1,0 +1,51 @@
+"""What a login node prints: whole, or nothing is known."""
+
+from uuid import UUID
+
+import pytest
+
+from federation.executors import layout, ssh_scripts
+from federation.executors.layout import Claim, Record
+from federation.model.token import Key
+
+KEYS = [Key(UUID(int=at), 1) for at in range(1, 5)]
+NAMES = [layout.name_of(key) for key in KEYS]
+BOOT = "b4d5ec36-575f-434f-8b0c-55f5aa7da201"
+TEXT = (
+    f"1001|{NAMES[0]}||absent||\n"
+    f"1001|{NAMES[1]}||||\n"
+    f"1001|{NAMES[2]}|run.17.99.{BOOT}.1700000000||  12| 0\n"
+    f"1001|{NAMES[3]}|fence|||\n"
+    "all told\n"
+)
+
+
+def test_every_folder_is_told_of() -> None:
+    found = ssh_scripts.parse_records(TEXT, {KEYS[2]: 5.0})
+    running = Claim(pid=17, start=99, boot=BOOT, at=1700000000.0)
+    assert found == {
+        KEYS[0]: Record(),
+        KEYS[1]: Record(uid=1001),
+        KEYS[2]: Record(uid=1001, since=5.0, claim=running, sizes=(12, 0)),
+        KEYS[3]: Record(uid=1001, claim=Claim(fence=True)),
+    }
+
+
+@pytest.mark.parametrize("size", range(0, len(TEXT), 7))
+def test_an_answer_that_was_cut_off_says_nothing(size: int) -> None:
+    with pytest.raises(ValueError):
+        ssh_scripts.parse_records(TEXT[:size], {})
+
+
+def test_hashes_are_in_the_order_of_the_names_whatever_those_are() -> None:
+    one, other = "a" * 64, "b" * 64
+    assert ssh_scripts.parse_hashes(f"{one}  x\n\\{other}  a\\nb\n".encode()) == [one, other]
+    with pytest.raises(ValueError):
+        ssh_scripts.parse_hashes(b"sha256sum: error\n")
+
+
+def test_found_files_may_have_any_name() -> None:
+    found = ssh_scripts.parse_find(b"3 644 ./a b\n\xff\x000 100600 ./d/.e\0")
+    assert [(one.path, one.size, one.mode) for one in found] == [(b"a b\n\xff", 3, 0o644), (b"d/.e", 0, 0o600)]
+    with pytest.raises(ValueError):
+        ssh_scripts.parse_find(b"x 644 ./a\0")
