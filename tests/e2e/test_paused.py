@@ -80,8 +80,8 @@ def test_while_it_is_paused_nothing_is_cut_and_jobs_go_on(one: Live) -> None:
 
 
 def test_a_job_that_slurm_holds_for_a_class_that_is_not_there_is_released(one: Live) -> None:
+    one.vgpu("pause")  # before anything is cut for them
     held, kept = one.submit("alice", "--gres=vgpu:3g.40gb"), one.submit("alice", "--gres=vgpu:3g.40gb", "--hold")
-    one.vgpu("pause")
     for job in (held, kept):
         moved = ("scontrol", "update", f"jobid={job}", "partition=gpu")
         one.until(lambda: one.run("root", *moved).code == 0, "it is moved: newer Slurm refuses that for a moment")  # noqa: B023
