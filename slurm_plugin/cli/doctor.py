@@ -150,7 +150,8 @@ def _lacking(pool: PoolView, jobs: tuple[QueuedJob, ...], now: float) -> Iterato
 
 def _node_problems(node: NodeView) -> Iterator[Finding]:
     for text in node.problems:
-        yield found("node", node=node.name, problem=text, host=shlex.quote(node.name))
+        code = "two-agents" if text.startswith("two agents speak for it") else "node"
+        yield found(code, node=node.name, problem=text, host=shlex.quote(node.name))
 
 
 def without_doubles(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

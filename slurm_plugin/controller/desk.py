@@ -30,6 +30,7 @@ class Views:
     nothing about what is seen here."""
 
     nodes: Mapping[str, NodeState]
+    spoke: Mapping[str, object]  # node -> the session in which its agent told this
     held: frozenset[str]
     failed: frozenset[str] = frozenset()
 
@@ -68,7 +69,8 @@ class Desk:
             for name in (self.roster if names is None else names)
             for member in (self.roster[name],)
         }
-        return Views(nodes=nodes, held=self.steps.held(now), failed=self.steps.failed(now))
+        spoke = {name: self.roster[name].outbox for name in nodes}
+        return Views(nodes=nodes, spoke=spoke, held=self.steps.held(now), failed=self.steps.failed(now))
 
     def state(
         self,

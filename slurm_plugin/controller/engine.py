@@ -97,20 +97,25 @@ class Engine:
 
     async def session(self, caller: Caller, received: AsyncIterator[pb.FromAgent], send: Send) -> None:
         desk = self.desk
-        member = await desk.roster.welcome(received)
+        hello = await desk.roster.welcome(received, caller.peer)
+        member = hello.member
         log.info("agent.connected", extra={"node": member.name, "peer": caller.peer})
-        await self._remember(member)
         desk.told.pop(member.name, None)
         desk.steps.forget(member.name)
         desk.look_at([member.name])
         try:
-            await desk.roster.serve(member, send, lambda: asyncio.create_task(self._listen(member, received)))
+            await desk.roster.serve(
+                hello, send, lambda: asyncio.create_task(self._listen(member, member.outbox, received))
+            )
         finally:
             log.info("agent.gone", extra={"node": member.name})
             desk.look_at([member.name])
 
-    async def _listen(self, member: Member, received: AsyncIterator[pb.FromAgent]) -> None:
+    async def _listen(self, member: Member, session: object, received: AsyncIterator[pb.FromAgent]) -> None:
+        await self._remember(member)
         async for message in received:
+            if member.outbox is not session:
+                return  # it was put out: what it says is not of the node as the other agent has it
             kind = message.WhichOneof("message")
             if kind == "inventory" and message.inventory.node == member.name:
                 if member.heard(message.inventory, self.desk.clock()):
@@ -305,7 +310,7 @@ class Engine:
             desk.problems["counts"] = f"could not bring {', '.join(short[:10])} up to what is used"
         else:
             desk.problems.pop("counts", None)
-        self._send_steps(decision)
+        self._send_steps(decision, views)
         again = {*short, *(decision.gres.keys() - read)}
         # What was withheld and published now may be destroyed by a pass that finds it so.
         if again or ((spoke or ready) and any(p.action is Action.CHANGE for p in decision.plan)):
@@ -315,10 +320,13 @@ class Engine:
         """On a thread: fences are decided meanwhile."""
         return await asyncio.to_thread(decide, self.desk.state(views, self.desk.config))
 
-    def _send_steps(self, decision: Decision) -> None:
-        plans = {plan.gpu: plan for plan in decision.plan} if decision.steps else {}
+    def _send_steps(self, decision: Decision, views: Views) -> None:
+        desk, plans = self.desk, {plan.gpu: plan for plan in decision.plan} if decision.steps else {}
+        same = {
+            name for name in decision.steps if name in desk.roster and desk.roster[name].outbox is views.spoke[name]
+        }
         for name, steps in decision.steps.items():
-            for step in steps if name not in self.desk.overtaken and self.desk.pause is None else ():
+            for step in steps if name in same - desk.overtaken and desk.pause is None else ():
                 number = self.desk.steps.started(name, step.gpu, self.desk.clock())
                 log.info("step.sent", extra={"node": name, "gpu": step.gpu, "step": number})
                 self._chronicle.sent(number, step, plans[step.gpu], for_queue=step.gpu in decision.recuts.targets)

@@ -59,6 +59,7 @@ def _node(desk: Desk, name: str) -> pb.NodeStatus:
     member, decision, slurm = desk.roster[name], desk.decision, desk.books.nodes.get(name)
     offers = decision.offers.get(name, ()) if decision else ()
     problems = decision.problems.get(name, ()) if decision else ()
+    twins = member.twins.problem(desk.clock())
     return pb.NodeStatus(
         node=name,
         slurm_state=slurm.state if slurm else "",
@@ -67,7 +68,12 @@ def _node(desk: Desk, name: str) -> pb.NodeStatus:
         agent_connected=member.outbox is not None,
         inventory=member.inventory,
         offers=[pb.Offer(slice=o.slice, gres_class=o.gres_class, ask=o.ask) for o in offers],
-        problems=[*problems, *desk.steps.problems(name), *(member.inventory.alarms if member.inventory else ())],
+        problems=[
+            *([twins] if twins else ()),
+            *problems,
+            *desk.steps.problems(name),
+            *(member.inventory.alarms if member.inventory else ()),
+        ],
         clock_ahead_s=member.clock_ahead_s,
     )
 

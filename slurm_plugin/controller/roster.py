@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from slurm_plugin.controller.offered import Geometry, geometry
 from slurm_plugin.controller.state import Agent, NodeView
+from slurm_plugin.controller.twins import Twins, Who
 from slurm_plugin.errors import ConfigError, LinkError, VgpuError
 from slurm_plugin.link.server import Send
 from slurm_plugin.model import Gpu
@@ -35,7 +36,9 @@ class Member:
     view: NodeView = field(default_factory=NodeView)
     geometry: Geometry = ()
     clock_ahead_s: float = 0.0  # the node's clock against ours, when its agent last spoke
-    outbox: "asyncio.Queue[pb.ToAgent | None] | None" = None  # None while no agent is there
+    twins: Twins = field(default_factory=Twins)
+    # Each session's own: what was said and decided in another one is not for it. None while no agent is there.
+    outbox: "asyncio.Queue[pb.ToAgent | None] | None" = None
 
     @property
     def fault(self) -> str:
@@ -92,6 +95,15 @@ class Member:
             outbox.put_nowait(None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """An agent's first word."""
+
+    member: Member
+    inventory: pb.Inventory
+    peer: str
+
+
 class Roster(Mapping[str, Member]):
     """Every node of pool.yaml by name."""
 
@@ -125,7 +137,7 @@ class Roster(Mapping[str, Member]):
             member.group = group
             member.look()
 
-    async def welcome(self, received: AsyncIterator[pb.FromAgent]) -> Member:
+    async def welcome(self, received: AsyncIterator[pb.FromAgent], peer: str) -> Hello:
         """Wait for an agent's first word, its inventory. Raises LinkError, ConfigError (a node that is not ours)."""
         try:
             first = await asyncio.wait_for(anext(received), FIRST_WORD_S)
@@ -134,18 +146,19 @@ class Roster(Mapping[str, Member]):
         name = first.inventory.node
         if name not in self._members:
             raise _not_ours(name)
-        member = self._members[name]
-        member.heard(first.inventory, self._clock())
-        return member
+        return Hello(member=self._members[name], inventory=first.inventory, peer=peer)
 
-    async def serve(self, member: Member, send: Send, listen: Callable[[], "asyncio.Task[None]"]) -> None:
+    async def serve(self, hello: Hello, send: Send, listen: Callable[[], "asyncio.Task[None]"]) -> None:
         """Carry the outbox until the agent goes or is thrown out. `listen` starts the reading half.
 
-        Raises ConfigError when the node has left the pool meanwhile.
+        Raises ConfigError when the node has left the pool meanwhile, LinkError for GPUs that are not understood.
         """
+        member, now = hello.member, self._clock()
         if self._members.get(member.name) is not member:
             raise _not_ours(member.name)
         member.hang_up()  # an older session of the same node: its agent died without a word
+        member.heard(hello.inventory, now)
+        member.twins.came(Who(peer=hello.peer, started_at=hello.inventory.started_at), now)
         outbox: asyncio.Queue[pb.ToAgent | None] = asyncio.Queue(OUTBOX)
         member.outbox = outbox
         reading = listen()

@@ -25,6 +25,11 @@ REACH = {
         "ssh {host} systemctl restart vgpu-agent",
         passing=True,
     ),
+    "two-agents": Fault(
+        "{node}: {problem}",
+        "what one of them has is published and cut on the other's word, and no job starts there for long",
+        "systemctl disable --now vgpu-agent   # on the host that is not {node}, or another `node:` in its agent.yaml",
+    ),
     "version-mismatch": Fault(
         "{node}: its agent is version {agent}, and the controller is {controller}",
         "the two are tested together in one version only",

@@ -183,6 +183,7 @@ def client(text: str) -> Callable[[World], None]:
 PLANTED: dict[str, Callable[[World], None]] = {
     # who answers
     "agent-away": lambda w: setattr(w.node, "agent_connected", False),
+    "two-agents": set_node(problems=["two agents speak for it and put each other out: 10.0.0.1 and 10.0.0.2"]),
     "version-mismatch": lambda w: setattr(w.node.inventory, "agent_version", "0.0.9"),
     "clock-skew": set_node(clock_ahead_s=-31.0),
     "paused": lambda w: w.pool.pause.CopyFrom(pb.Pause(since=1000, uid=0, reason="driver update")),

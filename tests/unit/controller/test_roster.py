@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from slurm_plugin.controller.roster import GRACE_S, OUTBOX, Roster
+from slurm_plugin.controller.roster import GRACE_S, OUTBOX, Hello, Member, Roster
 from slurm_plugin.controller.state import Agent
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
@@ -32,6 +32,10 @@ async def never(_: pb.ToAgent) -> None:
     await asyncio.Event().wait()
 
 
+def hello(member: Member, revision: int = 1) -> Hello:
+    return Hello(member=member, inventory=pb.Inventory(node=member.name, revision=revision), peer="ipv4:10.0.0.1:4")
+
+
 def listening() -> "asyncio.Task[None]":
     return asyncio.create_task(never(pb.ToAgent()))
 
@@ -40,7 +44,7 @@ async def test_agent_that_is_thrown_out_has_the_same_grace_as_one_that_went(rost
     member = roster["n1"]
     clock.now += 10 * GRACE_S
     assert member.agent(clock.now) is Agent.AWAY
-    session = asyncio.create_task(roster.serve(member, never, listening))
+    session = asyncio.create_task(roster.serve(hello(member), never, listening))
     await asyncio.sleep(0)
     assert member.agent(clock.now) is Agent.CONNECTED
     for _ in range(OUTBOX + 1):  # it does not read
@@ -57,14 +61,16 @@ async def test_newer_session_ends_the_older_one(roster: Roster) -> None:
     async def take(message: pb.ToAgent) -> None:
         told.append(message)
 
-    older = asyncio.create_task(roster.serve(member, take, listening))
-    newer = asyncio.create_task(roster.serve(member, take, listening))
+    older = asyncio.create_task(roster.serve(hello(member), take, listening))
+    newer = asyncio.create_task(roster.serve(hello(member, 2), take, listening))
     await asyncio.wait_for(older, 5)
     assert member.outbox is not None
     member.say(pb.ToAgent())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(told) == 1
+    assert member.inventory is not None
+    assert member.inventory.revision == 2
     newer.cancel()
 
 
@@ -72,4 +78,4 @@ async def test_node_that_left_the_pool_while_its_agent_said_hello_is_refused(ros
     member = roster["n1"]
     roster.follow(pools.config("n2"))
     with pytest.raises(ConfigError, match="n1"):
-        await roster.serve(member, never, listening)
+        await roster.serve(hello(member), never, listening)
