@@ -6,7 +6,7 @@ descriptor of the very process whose owner was checked.
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +26,12 @@ def alive(pid: int, start: int, boot: str) -> bool:
     if boot != boot_id():
         return False
     fields = _stat(pid)
-    return bool(fields) and fields[0] != "Z" and int(fields[_START]) == start
+    return _lives(fields) and int(fields[_START]) == start
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    return _lives(_stat(pid))
 
 
 def members(uid: int, session: int, mark: str) -> Iterator[int]:
@@ -58,12 +63,16 @@ def send(pid: int, uid: int, number: int) -> bool:
 
 def _belongs(pid: int, session: int, wanted: bytes) -> bool:
     fields = _stat(pid)
-    if not fields or fields[0] == "Z":
+    if not _lives(fields):
         return False
     if int(fields[_SESSION]) == session:
         return True
     with (_PROC / str(pid) / "environ").open("rb") as file:
         return wanted in file.read(_MAX_ENVIRON).split(b"\0")
+
+
+def _lives(fields: Sequence[str]) -> bool:
+    return bool(fields) and fields[0] not in ("Z", "X")
 
 
 def _stat(pid: int) -> list[str]:

@@ -10,7 +10,7 @@ Crash: what was cut off while it was moved goes on where it was.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -141,6 +141,8 @@ class SshHost:
                 found |= ssh_scripts.parse_records(said.out.decode("ascii", "replace"), since)
             except ValueError as error:
                 raise Unavailable(f"what the login node says of its folders can't be read: {error}") from None
+        for key, record in found.items():
+            self._follow(key, record)
         return found
 
     def _since(self, keys: Sequence[Key]) -> dict[Key, float]:
@@ -177,17 +179,22 @@ class SshHost:
     async def here(self, key: Key, outcome: Outcome) -> bool:
         if await asyncio.to_thread(self._copies.read, key, HERE):
             return True
-        if key not in self._fetching:
-            task = asyncio.create_task(self._fetch_quietly(key, outcome))
-            self._fetching[key] = task
-            task.add_done_callback(lambda _: self._fetching.pop(key, None))
+        self._spawn(key, self._fetch(key, outcome))
         return False
 
-    async def _fetch_quietly(self, key: Key, outcome: Outcome) -> None:
+    def _spawn(self, key: Key, work: Coroutine[None, None, None]) -> None:
+        """One at a time of each job."""
+        if key in self._fetching:
+            work.close()
+            return
+        task = self._fetching[key] = asyncio.create_task(self._quietly(key, work))
+        task.add_done_callback(lambda _: self._fetching.pop(key, None))
+
+    async def _quietly(self, key: Key, work: Coroutine[None, None, None]) -> None:
         """What fails here goes on with the next look at the job."""
         try:
             async with self._turns:
-                await self._fetch(key, outcome)
+                await work
         except (FedError, OSError) as error:
             log.warning("ssh.not_fetched", extra={"job": str(key), "why": str(error)})
 
@@ -200,10 +207,7 @@ class SshHost:
         wanted = [one for one in _found(said.out) if any(matches(one.path, pattern) for pattern in patterns)]
         if len(wanted) > MAX_FILES:
             raise Refused(f"the job left more than {MAX_FILES} files that are wanted")
-        for name, size in ((layout.STDOUT, outcome.stdout_size), (layout.STDERR, outcome.stderr_size)):
-            said = await self._sh(ssh_scripts.hash_of_begin(root, key, name, size), timeout_s=HASH_S)
-            stream = Found(path=name.encode(), size=size, mode=0o600)
-            await self._get(key, account, {stream: _parsed(said.out)[0]})
+        await self._streams(key, account, (outcome.stdout_size, outcome.stderr_size), whole=True)
         for at in range(0, len(wanted), NAMES_A_CALL):
             portion = [replace(one, path=WORK + one.path) for one in wanted[at : at + NAMES_A_CALL]]
             said = await self._sh(
@@ -211,6 +215,29 @@ class SshHost:
             )
             await self._get(key, account, dict(zip(portion, _parsed(said.out), strict=True)))
         await asyncio.to_thread(self._copies.lay, key, account, {HERE: b"all\n"})
+
+    def _follow(self, key: Key, record: Record) -> None:
+        """What a job writes is brought while it runs, so that it can be read here."""
+        if record.claim is None or record.fenced or record.ending is not None or not any(record.sizes):
+            return
+        self._spawn(key, self._follow_streams(key, record.sizes))
+
+    async def _follow_streams(self, key: Key, sizes: tuple[int, int]) -> None:
+        account = await asyncio.to_thread(_owner, self._copies.folder(key))
+        await self._streams(key, account, sizes, whole=False)
+
+    async def _streams(self, key: Key, account: Account, sizes: tuple[int, int], *, whole: bool) -> None:
+        root = await self._root()
+        for name, size in zip((layout.STDOUT, layout.STDERR), sizes, strict=True):
+            here = Here(folder=self._copies.folder(key), path=name.encode(), account=account)
+            there = os.fsencode(f"{root}/{layout.name_of(key)}/{name}")
+            got = await self._files(partial(transfer.follow, there=there, size=size, here=here, right=whole))
+            if not whole:
+                continue
+            said = await self._sh(ssh_scripts.hash_of_begin(root, key, name, size), timeout_s=HASH_S)
+            if _parsed(said.out) != [got]:
+                await asyncio.to_thread(transfer.drop, here, b"")
+                raise Unavailable(f"{name} did not arrive as it is at the login node")
 
     async def _get(self, key: Key, account: Account, wanted: Mapping[Found, str]) -> None:
         """Files of the attempt's folder, each with its hash there."""

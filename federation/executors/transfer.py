@@ -7,8 +7,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from io import BufferedRandom
 from pathlib import Path
 
 import paramiko
@@ -54,25 +55,41 @@ def put(client: paramiko.SFTPClient, here: Here, there: bytes) -> str:
 
 
 def get(client: paramiko.SFTPClient, there: bytes, size: int, here: Here) -> str:
-    """The hash of the first `size` bytes of it, which lie beside their place: see `keep`. Goes on where it was cut."""
-    part = here.path + PART
+    """The hash of the first `size` bytes of it, which lie beside their place: see `keep`."""
+    with _grown(client, there, size, replace(here, path=here.path + PART)) as target:
+        target.seek(0)
+        return hashlib.file_digest(target, "sha256").hexdigest()
+
+
+def follow(client: paramiko.SFTPClient, there: bytes, size: int, here: Here, *, right: bool = False) -> str:
+    """What a file that only grows has more than ours, in its place. Its hash, if that is asked for (`right`)."""
+    with _grown(client, there, size, here) as target:
+        target.seek(0)
+        return hashlib.file_digest(target, "sha256").hexdigest() if right else ""
+
+
+@contextmanager
+def _grown(client: paramiko.SFTPClient, there: bytes, size: int, here: Here) -> Iterator[BufferedRandom]:
+    """Ours, with `size` bytes: it goes on where it was cut. Durable."""
     with acting_as(here.account), Folder(here.folder) as folder:
-        handle = folder.open_to_write(part, 0o600)
-    with os.fdopen(os.open(f"/proc/self/fd/{handle}", os.O_RDWR | os.O_CLOEXEC), "r+b") as target:
+        handle = folder.open_to_write(here.path, 0o600)
+    try:
+        target = os.fdopen(os.open(f"/proc/self/fd/{handle}", os.O_RDWR | os.O_CLOEXEC), "r+b")
+    finally:
         os.close(handle)
+    with target:
         have = os.fstat(target.fileno()).st_size
         if have > size:
+            target.truncate(0)
             have = 0
-        target.truncate(have)
         target.seek(have)
         if have < size:
             with client.open(there, "rb") as source:
                 for piece in _pieces(source, have, size):
                     target.write(piece)
-        target.flush()
-        os.fsync(target.fileno())
-        target.seek(0)
-        return hashlib.file_digest(target, "sha256").hexdigest()
+            target.flush()
+            os.fsync(target.fileno())
+        yield target
 
 
 def keep(here: Here, mode: int) -> None:
@@ -86,10 +103,10 @@ def keep(here: Here, mode: int) -> None:
         folder.move(here.path + PART, here.path)
 
 
-def drop(here: Here) -> None:
+def drop(here: Here, part: bytes = PART) -> None:
     """What turned out to be wrong is moved anew."""
     with acting_as(here.account), Folder(here.folder) as folder, suppress(FileNotFoundError):
-        folder.remove(here.path + PART)
+        folder.remove(here.path + part)
 
 
 def _pieces(source: paramiko.SFTPFile, at: int, size: int) -> Iterator[bytes]:

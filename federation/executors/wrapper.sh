@@ -21,7 +21,14 @@ deliver() {
     read -r session 2> /dev/null < session || return
     kill -s "$1" -- "-$session" 2> /dev/null || kill -s "$1" "$session" 2> /dev/null
 }
-why=-
+runs() { # the process that leads it, and not another that got its number
+    read -r session 2> /dev/null < session && read -r stat 2> /dev/null < "/proc/$session/stat" || return 1
+    set -- ${stat##*) }
+    shift 19
+    [ "${born:=$1}" = "$1" ] || return 1
+    case ${stat##*) } in [ZX]*) return 1 ;; esac
+}
+why=- born=
 for signal in $signals; do trap "deliver $signal" "$signal"; done
 trap 'why=term' TERM # Slurm's goes to every process of a job
 
@@ -65,7 +72,7 @@ while kill -0 "$child" 2> /dev/null; do wait "$child"; done
 result=
 [ -s status ] && read -r result < status
 if [ -z "$result" ]; then # who waited was killed: the job may run on
-    while read -r session 2> /dev/null < session && kill -0 -- "-$session" 2> /dev/null; do sleep 1; done
+    while runs; do sleep 1; done
 fi
 ended=$(date +%s)
 deliver KILL # what it left behind

@@ -129,6 +129,19 @@ async def test_a_signal_reaches_the_job_once_and_does_not_end_it(rig: Rig) -> No
     assert (await rig.place(key)).stdout.read_bytes() == b"usr1\n"
 
 
+async def test_what_a_job_writes_can_be_read_while_it_runs(rig: Rig) -> None:
+    key = await rig.submit(b"#!/bin/sh\nprintf 1\n" + ONCE.partition(b"\n")[2] + b"printf 2\n")
+    stdout = (await rig.place(key)).stdout
+    async with asyncio.timeout(30):
+        while not (stdout.exists() and stdout.read_bytes()):
+            await rig.executor.look([key])
+            await asyncio.sleep(0.05)
+    assert stdout.read_bytes() == b"1"
+    (await rig.wrote(key, "ran")).with_name("go-on").touch()
+    await rig.ended(key)
+    assert stdout.read_bytes() == b"12"
+
+
 async def test_a_job_outlives_its_daemon_and_ends_meanwhile(rig: Rig) -> None:
     key = await rig.submit(ONCE + b"exit 9\n")
     started = await rig.until(key, Sight.RUNNING)

@@ -1,0 +1,102 @@
+"""This host's own processes as a pool: what has no room is not taken, and what died without a word is gone."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from federation.errors import Refused, Unavailable
+from federation.executors import layout
+from federation.executors.local import LocalExecutor, LocalPool
+from federation.executors.spool import Spool
+from federation.model.spec import JobSpec
+from federation.model.token import Key
+from federation.ports import Sight
+from slurm_plugin.lab.people import ensure_people
+from tests.contract.federation.executors.rig import USER, Rig
+
+WAITS = b"#!/bin/sh\necho up > up\nuntil [ -e go-on ]; do sleep 0.05; done\n"
+
+
+@pytest.fixture
+def rig(folder: Path) -> Rig:
+    ensure_people()
+    spool = Spool(folder / "spool")
+    return Rig(lambda: LocalExecutor(LocalPool(name="edge", spool=spool, cpus=2, memory_mib=512, longest_s=60)), spool)
+
+
+async def go_on(rig: Rig, key: Key) -> None:
+    (await rig.wrote(key, "up")).with_name("go-on").touch()
+    await rig.until(key, Sight.EXITED)
+
+
+async def test_what_has_no_room_is_not_there_and_a_restart_counts_what_runs(rig: Rig) -> None:
+    first = await rig.submit(WAITS, cpus=2)
+    second = Key(uuid4(), 1)
+    with pytest.raises(Unavailable, match="no room for 1 CPUs"):
+        await rig.submit(WAITS, second)
+    await rig.until(first, Sight.RUNNING)
+    rig.restart()
+    assert (await rig.executor.room()).free_cpus == 0
+    with pytest.raises(Unavailable):
+        await rig.submit(WAITS, second)
+    assert (await rig.executor.look([second]))[second].sight is Sight.ABSENT
+    await go_on(rig, first)
+    assert (await rig.executor.room()).free_cpus == 2
+    await rig.submit(WAITS, second)
+    await go_on(rig, second)
+
+
+async def test_what_the_pool_can_never_run_is_refused(rig: Rig) -> None:
+    for more, why in (
+        ({"gres": "vgpu:20gb"}, "has no vgpu"),
+        ({"cpus": 3}, "has 2 CPUs"),
+        ({"memory_mib": 513}, "may have 512 MiB"),
+        ({"time_limit_s": 61}, "longest time limit"),
+    ):
+        with pytest.raises(Refused, match=why):
+            await rig.submit(WAITS, **more)
+
+
+async def test_a_job_whose_every_process_was_killed_is_gone_and_not_before(rig: Rig) -> None:
+    key = await rig.submit(WAITS)
+    await rig.wrote(key, "up")
+    folder = rig.spool.folder(key)
+    wrapper = layout.parse_claim(os.readlink(folder / layout.CLAIM)).pid  # noqa: PTH115
+    os.kill(wrapper, signal.SIGKILL)
+    await rig.until(key, Sight.RUNNING)  # nobody will record its end, and it runs
+    os.killpg(wrapper, signal.SIGKILL)
+    os.killpg(int((folder / layout.SESSION).read_text()), signal.SIGKILL)
+    seen = await rig.until(key, Sight.GONE)
+    assert seen.started_at is not None
+
+
+async def test_what_a_user_claims_about_his_processes_harms_nobody(rig: Rig) -> None:
+    """He may write any number as his session: only his own processes are touched."""
+    key = await rig.submit(b"#!/bin/sh\necho 1 > ../session\n" + WAITS.partition(b"\n")[2])
+    await rig.wrote(key, "up")
+    await rig.executor.signal(key, signal.SIGCONT)
+    await rig.executor.stop(key)  # his own are found by their mark
+    assert (await rig.ended(key)).signal == signal.SIGTERM
+
+
+async def test_an_end_is_told_at_once_to_who_waits(folder: Path) -> None:
+    ensure_people()
+    told: asyncio.Queue[tuple[str, Key]] = asyncio.Queue()
+    pool = LocalPool(name="edge", spool=Spool(folder / "spool"), changed=lambda name, key: told.put_nowait((name, key)))
+    executor, key = LocalExecutor(pool), Key(uuid4(), 1)
+    await executor.submit(key, JobSpec(user=USER, script=b"#!/bin/sh\n"), USER)
+    async with asyncio.timeout(20):
+        assert await told.get() == ("edge", key)
+    assert (await executor.look([key]))[key].sight is Sight.EXITED
+
+
+async def test_a_shared_spool_that_is_not_mounted_says_nothing_of_any_job(folder: Path) -> None:
+    spool, key = Spool(folder / "not-mounted", shared=True), Key(uuid4(), 1)
+    for call in (spool.record, spool.fence):
+        with pytest.raises(Unavailable, match="is not there"):
+            call(key)
+    assert not (folder / "not-mounted").exists()

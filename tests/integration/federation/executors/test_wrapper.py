@@ -1,0 +1,193 @@
+"""The wrapper alone, on hosts that lack what it would like to have, and in the hands of whoever kills it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from federation.executors import layout, processes
+from federation.executors.layout import Ending
+from federation.model.spec import JobSpec
+from federation.model.states import End
+from federation.model.token import Key
+
+KEY = Key(UUID(int=9), 1)
+TOOLS = [
+    "cat",
+    "cut",
+    "date",
+    "env",
+    "getent",
+    "id",
+    "kill",
+    "ln",
+    "mv",
+    "readlink",
+    "rm",
+    "setsid",
+    "sh",
+    "sleep",
+    "sync",
+    "tr",
+    "true",
+    "wc",
+]
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Path:
+    (tmp_path / "attempt" / layout.WORK).mkdir(parents=True)
+    return tmp_path / "attempt"
+
+
+def lay(attempt: Path, script: str) -> None:
+    for name, content in layout.files(KEY, JobSpec(user="root", script=f"#!/bin/sh\n{script}\n".encode())).items():
+        (attempt / name).write_bytes(content)
+        (attempt / name).chmod(0o700)
+
+
+def start(attempt: Path, path: str = "/usr/bin:/bin", limit_s: int = 0) -> "subprocess.Popen[bytes]":
+    argv = layout.argv(str(attempt), limit_s)
+    return subprocess.Popen(argv, env={"PATH": path}, start_new_session=True, stdin=subprocess.DEVNULL)
+
+
+def ended(attempt: Path) -> Ending:
+    found = layout.parse_exit((attempt / layout.EXIT).read_text())
+    assert found is not None
+    return found
+
+
+def wait_for(path: Path) -> None:
+    until(lambda: path.exists() and path.stat().st_size > 0)
+
+
+def until(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(params=["no awk", "an awk that tells no signals", "an env without --default-signal"])
+def poor_path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A folder with what the wrapper needs, less one thing; perl is there."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in (*TOOLS, "awk", "perl"):
+        found = shutil.which(name)
+        assert found is not None
+        (tools / name).symlink_to(found)
+    if request.param != "an env without --default-signal":
+        (tools / "awk").unlink()
+    if request.param == "an awk that tells no signals":
+        (tools / "awk").write_text("#!/bin/sh\necho 0\n")
+        (tools / "awk").chmod(0o755)
+    if request.param == "an env without --default-signal":
+        (tools / "env").unlink()
+        (tools / "env").write_text('#!/bin/sh\ncase $1 in --*) exit 125 ;; esac\nexec /usr/bin/env "$@"\n')
+        (tools / "env").chmod(0o755)
+    return str(tools)
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "number"), [("exit 137", 137, None), ("kill -9 $$", None, 9), ("exit 0", 0, None)]
+)
+def test_a_host_that_lacks_a_tool_still_tells_codes_from_signals(
+    attempt: Path, poor_path: str, script: str, code: int | None, number: int | None
+) -> None:
+    lay(attempt, script)
+    assert start(attempt, poor_path).wait(30) == (code if code is not None else 128 + (number or 0))
+    outcome = ended(attempt).outcome
+    assert (outcome.exit_code, outcome.signal) == (code, number)
+
+
+def test_who_loses_the_claim_runs_nothing(attempt: Path) -> None:
+    lay(attempt, "echo ran >> ran")
+    racers = [start(attempt) for _ in range(8)]
+    for racer in racers:
+        racer.wait(30)
+    assert (attempt / layout.WORK / "ran").read_text() == "ran\n"
+    assert (attempt / layout.EXIT).exists()
+
+
+def test_a_forgotten_folder_runs_nothing(attempt: Path) -> None:
+    lay(attempt, "echo ran >> ran")
+    wrapper = attempt.parent / "wrapper"
+    (attempt / layout.WRAPPER).rename(wrapper)
+    shutil.rmtree(attempt)
+    assert subprocess.run(["/bin/sh", str(wrapper), str(attempt), "0"], capture_output=True).returncode == 0
+    assert not attempt.exists()
+
+
+def test_a_job_whose_waiter_was_killed_goes_on_and_ends_with_a_record(attempt: Path) -> None:
+    lay(attempt, "until [ -e go-on ]; do sleep 0.05; done; echo whole")
+    wrapper = start(attempt)
+    wait_for(attempt / layout.SESSION)
+    session = int((attempt / layout.SESSION).read_text())
+    waiter = int(Path(f"/proc/{session}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(waiter, signal.SIGKILL)
+    (attempt / layout.WORK / "go-on").touch()
+    wrapper.wait(30)
+    assert (attempt / layout.STDOUT).read_text() == "whole\n"
+    assert ended(attempt).by_term
+    assert ended(attempt).outcome.exit_code is None
+
+
+def test_what_is_sent_to_every_process_reaches_the_job_and_its_code_is_kept(attempt: Path) -> None:
+    lay(attempt, "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done")
+    wrapper = start(attempt)
+    wait_for(attempt / layout.STDOUT)
+    session = int((attempt / layout.SESSION).read_text())
+    os.killpg(wrapper.pid, signal.SIGTERM)
+    os.killpg(session, signal.SIGTERM)
+    assert wrapper.wait(30) == 5
+    assert (ended(attempt).outcome.exit_code, ended(attempt).by_term) == (5, True)
+
+
+def test_what_the_job_left_behind_is_ended_with_it(attempt: Path) -> None:
+    lay(attempt, "sleep 1000 & echo $! > child; sleep 1000 > /dev/null & exit 4")
+    assert start(attempt).wait(30) == 4
+    child = int((attempt / layout.WORK / "child").read_text())
+    until(lambda: not processes.is_running(child))
+
+
+def test_a_limit_asks_first_and_leaves_no_guard_behind(attempt: Path) -> None:
+    lay(attempt, "trap 'echo asked; exit 6' TERM; while :; do sleep 0.05; done")
+    began = time.monotonic()
+    wrapper = start(attempt, limit_s=1)
+    assert wrapper.wait(30) == 6
+    assert time.monotonic() - began < 15
+    outcome = ended(attempt).outcome
+    assert (outcome.end, outcome.exit_code) == (End.TIMEOUT, 6)
+    assert (attempt / layout.STDOUT).read_text() == "asked\n"
+    until(lambda: not list(processes.members(os.geteuid(), wrapper.pid, "nobody's")))
+
+
+def test_a_claim_is_known_by_more_than_a_number(attempt: Path) -> None:
+    lay(attempt, "until [ -e go-on ]; do sleep 0.05; done")
+    wrapper = start(attempt)
+    wait_for(attempt / layout.SESSION)
+    claim = layout.parse_claim(os.readlink(attempt / layout.CLAIM))  # noqa: PTH115
+    assert claim.pid == wrapper.pid
+    assert processes.alive(claim.pid, claim.start, claim.boot)
+    assert not processes.alive(claim.pid, claim.start + 1, claim.boot)  # the number, used again
+    assert not processes.alive(claim.pid, claim.start, "0" * 36)  # after a boot
+    (attempt / layout.WORK / "go-on").touch()
+    wrapper.wait(30)
+    assert not processes.alive(claim.pid, claim.start, claim.boot)
+
+
+def test_no_signal_goes_to_a_process_of_another_user(attempt: Path) -> None:
+    lay(attempt, "until [ -e go-on ]; do sleep 0.05; done")
+    wrapper = start(attempt)
+    wait_for(attempt / layout.SESSION)
+    assert not processes.send(wrapper.pid, os.geteuid() + 1, signal.SIGKILL)
+    assert processes.send(wrapper.pid, os.geteuid(), 0)
+    (attempt / layout.WORK / "go-on").touch()
+    assert wrapper.wait(30) == 0
