@@ -17,6 +17,8 @@ AWAY_S = 40.0  # a prolog and a task prolog wait for an agent that may come back
 def away(live: Live) -> Iterator[Live]:
     """The controller first: it publishes no slice of such a node, and this is about jobs that start before it has."""
     daemons = ("controller", f"agent:{NODE}")
+    ran = live.submit("bob", "--gres=vgpu:1g.10gb", f"-w{NODE}", script="true")
+    live.wait_state(ran, "COMPLETED")  # so that a slice there is offered as what the tests ask for, whatever ran before
     for daemon in daemons:
         commands.stop(live.lab.name, daemon, live.base)
     yield live
