@@ -31,6 +31,7 @@ from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.tasks import Tasks
 from slurm_plugin.agent.threads import Threads
+from slurm_plugin.agent.vacancy import Watch
 from slurm_plugin.agent.visitors import Visitors
 from slurm_plugin.nvml.hiding import blind_to
 from slurm_plugin.ports import Gpus, Slurm
@@ -95,7 +96,7 @@ class Agent:
         rules.fence = self.session.fence
         self.slices.moved = self._moved
         self.slices.lost = self.losses.note
-        self.slices.before_look = self.tasks.sweep
+        self.slices.watch = Watch(hold=self.tasks.hold_still, go_on=self.cgroup.go_on)
         self.tasks.changed = self.session.changed
 
     @asynccontextmanager

@@ -17,10 +17,11 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from slurm_plugin.agent import bpf
+from slurm_plugin.agent import bpf, outlived
+from slurm_plugin.agent.outlived import Outlived
 from slurm_plugin.agent.peer import MAX_DEPTH, StepProcess, read
 from slurm_plugin.model import RunKey
 
@@ -41,6 +42,7 @@ class DeviceCgroup:
         self._proc = proc
         self._mount: Path | None = None
         self._homes: set[Path] = set()  # folders of ours that hold runs' cgroups
+        self._scopes: set[Path] = set()  # Slurm's, that hold its jobs' cgroups
         self.why_not = "not looked at yet"  # why this node has no second lock; empty when it has
 
     def start(self) -> None:
@@ -53,6 +55,9 @@ class DeviceCgroup:
         else:
             self.why_not = bpf.why_not()
             self._homes = {home for depth in range(_DEPTH) for home in self._mount.glob("*/" * depth + self._folder)}
+            self._scopes = {job.parent for depth in range(_DEPTH) for job in self._mount.glob("*/" * depth + "job_*")}
+            for folder in (folder for home in self._homes for folder in _folders(home)):
+                outlived.go_on(folder)
         if self.why_not:
             log.warning("cgroup.unusable", extra={"why": self.why_not})
 
@@ -70,6 +75,7 @@ class DeviceCgroup:
             ours = self._path_of(step.pid)
             if (slurms := _slurms(ours, run.job_id)) is not None:
                 _hold(self._mount / slurms, major, minors)
+                self._scopes.add((self._mount / slurms).parent)
                 return True
             folder = self._home(ours) / _name(run)
             folder.mkdir(mode=0o755, exist_ok=True)
@@ -108,6 +114,28 @@ class DeviceCgroup:
                 except OSError as error:
                     if error.errno == errno.EBUSY and major is not None:
                         self._shut(folder, major)
+
+    def hold_still(self, runs: Iterable[RunKey], jobs: Collection[int]) -> tuple[Outlived, ...]:
+        """What outlives these runs does nothing from here on, as far as it can be made to. Until `go_on`.
+
+        `jobs` have a run now: Slurm's cgroup of such a job is that one's. Bound: outlived.STILL_S.
+        """
+        return outlived.hold([(run, folder) for run in runs for folder in self._folders_of(run, jobs)])
+
+    def go_on(self, held: Iterable[Outlived]) -> None:
+        for one in held:
+            outlived.go_on(one.cgroup)
+
+    def present(self, run: RunKey) -> tuple[Outlived, ...]:
+        """What is there of a run that goes on, in a cgroup of its own."""
+        folders = [folder for folder in self._folders_of(run, {run.job_id}) if outlived.is_populated(folder)]
+        return tuple(Outlived(run=run, cgroup=folder, still=False) for folder in folders)
+
+    def _folders_of(self, run: RunKey, jobs: Collection[int]) -> Iterator[Path]:
+        """Cgroups with processes of this run, and none of Slurm's own."""
+        yield from (home / _name(run) for home in self._homes)
+        for scope in self._scopes if run.job_id not in jobs else ():
+            yield from scope.glob(f"job_{run.job_id}/step_*/user")
 
     def _shut(self, folder: Path, major: int) -> None:
         try:

@@ -10,7 +10,7 @@ from slurm_plugin.agent.devices import Devices
 from slurm_plugin.agent.durable import At, nowhere
 from slurm_plugin.agent.journal import Journal
 from slurm_plugin.agent.threads import Threads
-from slurm_plugin.agent.vacancy import Vacancy
+from slurm_plugin.agent.vacancy import Vacancy, Watch
 from slurm_plugin.agent.visitors import Visitors
 from slurm_plugin.errors import NvmlError
 from slurm_plugin.model import Gpu, Grant, Instance, Step
@@ -50,7 +50,7 @@ class Slices:
         self._reading = asyncio.Lock()
         self._changes = Changes(book, gpus=gpus, journal=journal, threads=threads, refresh=self.refresh, at=at)
         self._settled: set[tuple[str, int, int]] = set()  # (GPU, gi, ci) whose devices are in the right hands
-        self.before_look: Callable[[], None] = lambda: None  # on the cgroups' thread, before a look at who has left
+        self.watch = Watch()
         self._vacancy = Vacancy(
             book,
             gpus=gpus,
@@ -58,7 +58,7 @@ class Slices:
             threads=threads,
             visitors=visitors,
             moved=lambda: self.moved(),
-            before_look=lambda: self.before_look(),
+            watch=lambda: self.watch,
         )
         self.moved: Callable[[], None] = lambda: None
         self.lost: Callable[[tuple[Grant, ...]], Awaitable[None]] = _nobody_told
@@ -149,8 +149,9 @@ class Slices:
         """The devices of a grant's slices to its user. On the disk thread, like `take_back`. Raises OSError: they are
         not given.
         """
-        for gpu, instance in self._book.slices(grant):
-            self._visitors.note(instance.caps, grant.run.uid)
+        there = self._book.slices(grant)
+        self._visitors.note([minor for _, one in there for minor in one.caps], grant.run)
+        for gpu, instance in there:
             if not self._devices.give(gpu, instance, grant.run.uid):
                 self._book.unguarded.add(grant.run.job_id)
 
@@ -196,7 +197,7 @@ class Slices:
             owner = owners.get(one.uuid)
             try:
                 if owner:
-                    self._visitors.note(one.caps, owner.uid)
+                    self._visitors.note(one.caps, owner)
             except OSError as error:
                 log.warning("visitor.not_noted", extra={"slice": one.uuid, "error": str(error)})
                 continue

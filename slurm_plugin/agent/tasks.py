@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.device_cgroup import DeviceCgroup
+from slurm_plugin.agent.outlived import Outlived
 from slurm_plugin.agent.peer import Peer, StepProcess, step_of
 from slurm_plugin.agent.reuse import Reuse
 from slurm_plugin.agent.runs import Runs
@@ -118,10 +119,24 @@ class Tasks:
             (self._book.unconfined.discard if confined else self._book.unconfined.add)(run.job_id)
             self.changed()
 
+    def hold_still(self, runs: frozenset[RunKey]) -> tuple[Outlived, ...]:
+        """What is left of these runs, which had a slice that nobody has now. On the cgroups' thread.
+
+        It can open nothing more, and holds still where its run is over. A run that goes on has lost its slice: what it
+        has open is of the slice's next instance too.
+        """
+        self.sweep()
+        alive = self._alive()
+        held = self._cgroup.hold_still(runs - alive, {run.job_id for run in alive})
+        return (*held, *(one for run in runs & alive for one in self._cgroup.present(run)))
+
     def sweep(self) -> None:
         """Away with the cgroups of runs that are over; who is left opens nothing more. On the cgroups' thread."""
+        self._cgroup.sweep(self._alive())
+
+    def _alive(self) -> frozenset[RunKey]:
         grants = tuple(self._book.grants.values())
-        self._cgroup.sweep(frozenset({*(grant.run for grant in grants), *tuple(self._book.without.values())}))
+        return frozenset({*(grant.run for grant in grants), *tuple(self._book.without.values())})
 
     async def view(self, peer: Peer, *, task: int = -1, tasks: int = -1) -> View:
         """For the process at the other end: `task` is its number on this node, of `tasks`; -1 when not known.

@@ -2,7 +2,8 @@
 
 A descriptor of a slice's capability devices goes on working for whoever holds it, and the next instance has the same
 minor number. So a slice that was freed, or is new, is not idle before a look in /proc and one through NVML see nobody,
-and nobody who had it may be hiding a descriptor; what passes through a socket for a moment is waited for.
+and nobody who had it may be hiding a descriptor; what passes through a socket for a moment is waited for. What is left
+of a run that had it holds still meanwhile: a chain of forks would be gone from each process before that is looked at.
 Where somebody is left it is withheld and he is named; it comes back as soon as he goes. Nobody waits for a look.
 """
 
@@ -10,31 +11,56 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.devices import Devices
+from slurm_plugin.agent.outlived import Outlived
 from slurm_plugin.agent.threads import Threads
 from slurm_plugin.agent.visitors import Visitors
 from slurm_plugin.errors import NvmlError
+from slurm_plugin.model import RunKey
 from slurm_plugin.nvml.hiding import Suspicion, hiding
-from slurm_plugin.nvml.holders import describe, open_in
+from slurm_plugin.nvml.holders import describe, open_in, user_name
 from slurm_plugin.ports import Gpus
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 30.0  # between two looks at a slice that somebody has not left
 SHORTEST_PAUSE_S = 0.05  # however fast they end
+LAST_REST_S = 2.0  # the same, when they end and others are there time and again
 PASSING_LOOKS = 3  # so many in a row see a user's sockets at work before he counts as hiding something there
 MOST_WATCHED = 32  # processes of one slice whose end is noticed at once
 MOST_TOLD = 3  # named in the report
 
-Left = Mapping[int, str]  # by pid, how a process may be hiding a descriptor; "" when it has the slice in plain sight
+Found = Mapping[int, str]  # by pid, how a process may be hiding a descriptor; "" when it has the slice in plain sight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Called on the cgroups' thread. `hold` comes before each look, with the runs that had what is looked at: nobody
+    who is outside gets in from then on, and what outlives these runs holds still. `go_on` ends that.
+    """
+
+    hold: Callable[[frozenset[RunKey]], tuple[Outlived, ...]] = lambda _: ()
+    go_on: Callable[[tuple[Outlived, ...]], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """Who is in a slice without a grant, and what outlives the runs that had it."""
+
+    found: Found = field(default_factory=dict)
+    outlived: tuple[Outlived, ...] = ()
+
+    @property
+    def anybody(self) -> bool:
+        """What could not be made to hold still may have been anywhere."""
+        return bool(self.found) or not all(one.still for one in self.outlived)
 
 
 class Vacancy:
-    """`moved` is called when a slice turns out to be idle, or haunted. `before_look` is called before each look, on the
-    cgroups' thread: it sees to it that nobody who is outside now gets in later.
-    """
+    """`moved` is called when a slice turns out to be idle, or haunted."""
 
     def __init__(
         self,
@@ -45,7 +71,7 @@ class Vacancy:
         threads: Threads,
         visitors: Visitors,
         moved: Callable[[], None],
-        before_look: Callable[[], None],
+        watch: Callable[[], Watch],
     ) -> None:
         self._book = book
         self._gpus = gpus
@@ -53,7 +79,7 @@ class Vacancy:
         self._threads = threads
         self._visitors = visitors
         self._moved = moved
-        self._before_look = before_look
+        self._watch_now = watch
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by slice
         self._again: set[str] = set()  # to be looked at anew: it changed hands during a look
         self._scanning = asyncio.Lock()
@@ -81,23 +107,25 @@ class Vacancy:
 
     async def _watch(self, slice_: str) -> None:
         """Until nobody is there, or it is no more. A driver that says nothing has not said nobody."""
-        pause_s, passing = FIRST_PAUSE_S, 0
+        pause_s, rest_s, passing = FIRST_PAUSE_S, SHORTEST_PAUSE_S, 0
+        before = Left()
         try:
             while self._book.instance(slice_) is not None:
                 self._again.discard(slice_)
                 left = await self._left(slice_)
                 if slice_ in self._again:
                     continue
-                if left == {}:
+                if left and not left.anybody:
                     break
-                passing = passing + 1 if left and all(left.values()) else 0
+                passing = passing + 1 if left and left.found and all(left.found.values()) else 0
                 if 0 < passing < PASSING_LOOKS and slice_ not in self._book.haunted:
                     await asyncio.sleep(SHORTEST_PAUSE_S)
                     continue
                 if left:
-                    self._haunt(slice_, left)
-                if await _one_ends(left or (), pause_s):
-                    pause_s = FIRST_PAUSE_S
+                    self._haunt(slice_, _told(left, before))
+                    before = left
+                if await _one_ends(left.found if left else (), pause_s, rest_s):
+                    pause_s, rest_s = FIRST_PAUSE_S, min(2 * rest_s, LAST_REST_S)
                 pause_s = min(2 * pause_s, LAST_PAUSE_S)
         finally:
             self._tasks.pop(slice_, None)
@@ -106,9 +134,7 @@ class Vacancy:
                 log.info("slice.left", extra={"slice": slice_})
         self._moved()
 
-    def _haunt(self, slice_: str, left: Left) -> None:
-        more = f", {len(left) - MOST_TOLD} more" if len(left) > MOST_TOLD else ""
-        who = ", ".join(_told(pid, how) for pid, how in sorted(left.items())[:MOST_TOLD]) + more
+    def _haunt(self, slice_: str, who: str) -> None:
         if self._book.haunted.get(slice_) != who:
             log.warning("slice.haunted", extra={"slice": slice_, "by": who})
             self._book.haunted[slice_] = who
@@ -121,8 +147,9 @@ class Vacancy:
             if not await self._threads.disk(self._closed_to_users, slice_):
                 return None
             computing = await self._threads.driver(self._gpus.processes, slice_)
-            found = (await self._scanned()).get(slice_, {})
-            if not computing and not found:
+            seen = (await self._scanned()).get(slice_, Left())
+            left = Left(found={**seen.found, **dict.fromkeys(computing, "")}, outlived=seen.outlived)
+            if not left.anybody:
                 await self._threads.disk(self._forget_visitors, slice_)
         except (NvmlError, OSError) as error:
             log.warning("slice.unseen", extra={"slice": slice_, "error": str(error)})
@@ -130,7 +157,7 @@ class Vacancy:
         except Exception:  # a look that failed has not seen nobody, whatever it failed at
             log.exception("slice.look_failed", extra={"slice": slice_})
             return None
-        return {**found, **dict.fromkeys(computing, "")}
+        return left
 
     def _forget_visitors(self, slice_: str) -> None:
         if slice_ not in self._again and (found := self._book.instance(slice_)):
@@ -152,30 +179,48 @@ class Vacancy:
     async def _next_scan(self) -> dict[str, Left]:
         async with self._scanning:
             self._scan = None
-            await self._threads.cgroups(self._before_look)
-            wanted = await self._threads.disk(self._suspicions, tuple(self._tasks))
-            return await self._threads.looks(_look, wanted)
-
-    def _suspicions(self, slices: Iterable[str]) -> dict[str, Suspicion]:
-        there = {slice_: found[1] for slice_ in slices if (found := self._book.instance(slice_))}
+            watch = self._watch_now()
+            wanted, guests = await self._threads.disk(self._suspicions, tuple(self._tasks))
+            outlived = await self._threads.cgroups(watch.hold, frozenset[RunKey]().union(*guests.values()))
+            try:
+                found = await self._threads.looks(_look, wanted)
+            finally:
+                await self._threads.cgroups(watch.go_on, outlived)
         return {
-            slice_: Suspicion(devices=self._devices.nodes(one), users=self._visitors.of(one.caps))
-            for slice_, one in there.items()
+            slice_: Left(found=found[slice_], outlived=tuple(one for one in outlived if one.run in guests[slice_]))
+            for slice_ in wanted
         }
 
+    def _suspicions(self, slices: Iterable[str]) -> tuple[dict[str, Suspicion], dict[str, frozenset[RunKey]]]:
+        there = {slice_: found[1] for slice_ in slices if (found := self._book.instance(slice_))}
+        guests = {slice_: self._visitors.of(one.caps) for slice_, one in there.items()}
+        return {
+            slice_: Suspicion(devices=self._devices.nodes(one), users=frozenset(run.uid for run in guests[slice_]))
+            for slice_, one in there.items()
+        }, guests
 
-def _look(wanted: Mapping[str, Suspicion]) -> dict[str, Left]:
+
+def _look(wanted: Mapping[str, Suspicion]) -> dict[str, Found]:
     opened = open_in({slice_: one.devices for slice_, one in wanted.items()})
     hidden = hiding(wanted)
     return {slice_: hidden.get(slice_, {}) | dict.fromkeys(opened.get(slice_, ()), "") for slice_ in wanted}
 
 
-def _told(pid: int, how: str) -> str:
-    return f"{describe(pid)}: {how}" if how else describe(pid)
+def _told(left: Left, before: Left) -> str:
+    """Processes by their numbers, but those of a run whose processes are others at each look."""
+    pids, runs = left.found, [one for one in left.outlived if not one.still]
+    if before.found and left.outlived and not before.found.keys() & left.found.keys():
+        pids, runs = {}, list(left.outlived)
+    names = [f"{describe(pid)}: {how}" if how else describe(pid) for pid, how in sorted(pids.items())]
+    names += [
+        f"processes of job {one.run.job_id} ({user_name(one.run.uid)}) that outlive it, in {one.cgroup}" for one in runs
+    ]
+    more = len(names) - MOST_TOLD
+    return ", ".join([*names[:MOST_TOLD], f"{more} more"] if more > 0 else names)
 
 
-async def _one_ends(pids: Iterable[int], limit_s: float) -> bool:
-    """Wait until one of these processes ends, for `limit_s` at the most."""
+async def _one_ends(pids: Iterable[int], limit_s: float, rest_s: float) -> bool:
+    """Wait until one of these processes ends, for `limit_s` at the most, and `rest_s` at the least if that is less."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     watched: list[int] = []
     try:
@@ -187,7 +232,7 @@ async def _one_ends(pids: Iterable[int], limit_s: float) -> bool:
             else:
                 loop.add_reader(watched[-1], ended.set)
         async with asyncio.timeout(limit_s):
-            await asyncio.sleep(min(SHORTEST_PAUSE_S, limit_s))
+            await asyncio.sleep(min(rest_s, limit_s))
             await ended.wait()
     except TimeoutError:
         return False

@@ -100,7 +100,11 @@ def _unit(pid: int) -> str:
 
 def _user(pid: int) -> str:
     uids = [line.split()[1] for line in read(f"{PROC}/{pid}/status").splitlines() if line.startswith("Uid:")]
+    return user_name(int(uids[0])) if uids else ""
+
+
+def user_name(uid: int) -> str:
     try:
-        return pwd.getpwuid(int(uids[0])).pw_name if uids else ""
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return uids[0]
+        return str(uid)

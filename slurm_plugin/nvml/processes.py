@@ -51,6 +51,11 @@ def users(pid: int) -> frozenset[int]:
     return frozenset(own).union(_makers(f"{PROC}/{pid}/ns/user"))
 
 
+def everybody() -> frozenset[int]:
+    """Who has a process here now."""
+    return frozenset[int]().union(*(users(int(name)) for name in names(PROC) if name.isdecimal()))
+
+
 def _makers(namespace: str) -> Iterator[int]:
     """Who made this user namespace, and those it is in, up to ours."""
     ours = link(f"{PROC}/self/ns/user")

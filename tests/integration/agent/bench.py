@@ -18,6 +18,7 @@ from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms
 from slurm_plugin.agent.threads import Threads
+from slurm_plugin.agent.vacancy import Watch
 from slurm_plugin.agent.visitors import Visitors
 from slurm_plugin.errors import GpuBusy, NvmlError
 from slurm_plugin.model import Gpu, Instance, Step
@@ -64,6 +65,7 @@ class Bench:
     terms: Terms
     devices: Owners = field(default_factory=Owners)
     at: durable.At = durable.nowhere
+    watch: Watch = field(default_factory=Watch)
     book: Book = field(init=False)
     slices: Slices = field(init=False)
     runs: Runs = field(init=False)
@@ -91,6 +93,7 @@ class Bench:
         self.moves = self.runs.binding._wake = Moves()
         self.slices.moved = self.runs.binding.stir
         self.slices.lost = self.losses.note
+        self.slices.watch = self.watch
         await self.slices.open()
         await self.runs.start()
         await self.losses.start()

@@ -3,22 +3,23 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from slurm_plugin.agent import bpf, device_cgroup
+from slurm_plugin.agent import bpf, device_cgroup, outlived
 from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.agent.peer import StepProcess
 from slurm_plugin.model import RunKey
+from slurm_plugin.nvml.holders import open_in
 
 FOLDER = f"vgpu-test-{os.getpid()}"
 DEVICES = {"null": 3, "zero": 5, "full": 7, "urandom": 9}
 RUN = RunKey(job_id=7, started_at=100, uid=1000)
 OTHER = RunKey(job_id=8, started_at=100, uid=1000)
 WHY_NOT = "no cgroup2 is mounted" if device_cgroup._cgroup2(Path("/proc")) is None else bpf.why_not()
-
 # A task: it waits for leave to go on, opens each device, says which it could, and waits for its end.
 TASK = """
 import os, sys
@@ -199,3 +200,90 @@ def test_slurms_own_cgroup_of_the_job_is_known_by_its_name() -> None:
     assert device_cgroup._slurms(path, 7) == "system.slice/slurmstepd.scope/job_7"
     assert device_cgroup._slurms(path, 70) is None
     assert device_cgroup._slurms("system.slice/slurmd.service", 7) is None
+
+
+# What outlives its run
+
+CHAIN = """
+import os, sys, time
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+if not os.fork():
+    kept, until = os.open(sys.argv[1], os.O_RDONLY), time.monotonic() + 60
+    while time.monotonic() < until:
+        if os.fork(): os._exit(0)
+os._exit(0)
+"""
+
+
+@pytest.fixture
+def chain(lock: DeviceCgroup, tmp_path: Path) -> Iterator[Path]:
+    """The file that a chain of forks has open, which is in RUN's cgroup: each of its processes ends at once."""
+    held = tmp_path / "held"
+    held.touch()
+    argv = ["sh", "-c", 'echo $$; "$@"; :', "sh", sys.executable, "-uc", CHAIN, str(held)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        step = StepProcess(job_id=7, step="0", pid=int(shell.stdout.readline()), started=1)
+        lock.confine(RUN, [3], int(shell.stdout.readline()), step)
+        shell.stdin.write("go\n")
+        shell.stdin.close()
+        shell.wait()
+        yield held
+        for folder in [folder for home in homes() for folder in device_cgroup._folders(home)]:
+            (folder / "cgroup.kill").write_text("1")
+            until(lambda: not outlived.is_populated(folder))  # noqa: B023 - called at once
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_chain_of_forks_holds_still_while_it_is_looked_at(lock: DeviceCgroup, chain: Path) -> None:
+    held = lock.hold_still([RUN, OTHER], ())
+    assert [(one.run, one.still) for one in held] == ([] if WHY_NOT else [(RUN, True)])
+    for _ in held:
+        seen = [open_in({0: (chain,)})[0] for _ in range(3)]
+        assert len(set(seen)) == 1
+        assert len(seen[0]) >= 1
+        lock.go_on(held)
+        until(lambda: open_in({0: (chain,)}).get(0) not in seen)  # noqa: B023 - called at once
+
+
+def test_the_next_agent_lets_go_on_what_the_last_one_held(lock: DeviceCgroup, chain: Path, tmp_path: Path) -> None:
+    held = lock.hold_still([RUN], ())
+    assert len(held) == (0 if WHY_NOT else 1)
+    cgroups(tmp_path)
+    for one in held:
+        assert "frozen 0" in (one.cgroup / "cgroup.events").read_text()
+
+
+def test_of_a_run_that_left_nothing_nothing_is_held(lock: DeviceCgroup, task: Task) -> None:
+    lock.confine(RUN, [3], task.pid, task.step)
+    assert lock.hold_still([OTHER], ()) == ()
+    task.end()
+    assert lock.hold_still([RUN], ()) == ()
+    assert lock.present(RUN) == ()
+
+
+def test_what_does_not_hold_still_is_told(lock: DeviceCgroup, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlived, "_ask_to_hold", lambda _: True)  # and the kernel does nothing
+    lock.confine(RUN, [3], task.pid, task.step)
+    held = lock.hold_still([RUN], ())
+    assert [(one.run, one.still) for one in held] == ([] if WHY_NOT else [(RUN, False)])
+
+
+def test_in_slurms_own_cgroup_only_a_jobs_tasks_hold_still_and_only_if_it_has_no_run(
+    lock: DeviceCgroup, task: Task, slurms: Path | None
+) -> None:
+    lock.confine(RUN, [3], task.pid, task.step)
+    assert lock.hold_still([RUN], {RUN.job_id}) == ()
+    held = lock.hold_still([RUN], ())
+    expected = [] if slurms is None or WHY_NOT else [(slurms / "step_0/user", True)]
+    assert [(one.cgroup, one.still) for one in held] == expected
+    lock.go_on(held)
+    assert task.opens() == reach("null")

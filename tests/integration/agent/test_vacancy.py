@@ -13,8 +13,10 @@ import pytest
 
 from slurm_plugin.agent import binding
 from slurm_plugin.agent import vacancy as vacancy_module
+from slurm_plugin.agent.outlived import Outlived
+from slurm_plugin.agent.vacancy import Watch
 from slurm_plugin.errors import GpuBusy, NvmlError
-from slurm_plugin.model import Gpu, Instance, Step
+from slurm_plugin.model import Gpu, Instance, RunKey, Step
 from slurm_plugin.nvml.hiding import SOCKET
 from slurm_plugin.nvml.holders import open_in
 from slurm_plugin.wire import gpu_to_wire
@@ -321,3 +323,64 @@ async def test_a_look_that_fails_for_a_fault_of_ours_is_not_taken_for_nobody(
             await bench.start(2)
             assert bench.held() == {2: (SECOND,)}
         await bench.until(lambda: FIRST not in bench.book.unseen)
+
+
+async def test_what_outlives_a_run_and_does_not_hold_still_keeps_its_slices_and_is_named_by_the_run(
+    bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 0.01)
+    asked: list[frozenset[RunKey]] = []
+    stays = [True]
+
+    def hold(runs: frozenset[RunKey]) -> tuple[Outlived, ...]:
+        asked.append(runs)
+        return tuple(Outlived(run=run, cgroup=Path("/c"), still=False) for run in runs if run.job_id == 1 and stays)
+
+    async with bench.running():
+        bench.slices.watch = Watch(hold=hold)
+        await bench.start(1, uid=USER)
+        await bench.start(2, uid=USER)
+        await bench.end(1)
+        await bench.end(2)
+        await bench.until(lambda: FIRST in bench.book.haunted and not bench.book.unseen)
+        assert bench.book.haunted == {FIRST: f"processes of job 1 ({USER}) that outlive it, in /c"}
+        assert {run.job_id for runs in asked for run in runs} == {1, 2}
+        stays.clear()
+        await bench.until(lambda: not bench.book.haunted)
+
+
+async def test_the_next_agent_holds_what_outlives_the_runs_of_the_last_one(bench: Bench, caps: Path) -> None:
+    async with bench.running():
+        await bench.start(1, uid=USER)
+        bench.slices.close()
+        await bench.end(1)
+    asked: list[frozenset[RunKey]] = []
+
+    def hold(runs: frozenset[RunKey]) -> tuple[Outlived, ...]:
+        asked.append(runs)
+        return ()
+
+    bench.watch = Watch(hold=hold)
+    async with bench.running():
+        assert {run.job_id for runs in asked for run in runs} == {1}
+
+
+async def test_a_run_whose_processes_are_others_at_each_look_is_named_itself(
+    bench: Bench, caps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacancy_module, "FIRST_PAUSE_S", 0.001)
+    numbers = iter(range(1 << 22, 1 << 23))
+    went_on: list[str] = []
+
+    def hold(runs: frozenset[RunKey]) -> tuple[Outlived, ...]:
+        return tuple(Outlived(run=run, cgroup=Path("/c"), still=True) for run in runs)
+
+    async with bench.running():
+        bench.slices.watch = Watch(hold=hold, go_on=lambda held: went_on.extend(str(one.cgroup) for one in held))
+        monkeypatch.setattr(vacancy_module, "open_in", lambda wanted: {key: (next(numbers),) for key in wanted})
+        await bench.start(1, uid=USER)
+        await bench.end(1)
+        await bench.until(lambda: "job 1 " in bench.book.haunted.get(FIRST, ""))
+        monkeypatch.setattr(vacancy_module, "open_in", lambda _: {})
+        await bench.until(lambda: not bench.book.haunted)  # what outlives its run and has nothing open keeps nothing
+        assert len(went_on) >= 3
