@@ -57,6 +57,12 @@ class QueuedJob:
     first_task: int = -1  # the first element that waits; -1: it is no array
 
     @property
+    def launch_failed(self) -> bool:
+        """A node refused it, or its prolog failed: Slurm has put it back, and holds it."""
+        held = not self.priority and not self.on_nodes
+        return held and self.reason.replace("_", " ") == "launch failed requeued held"
+
+    @property
     def ends_at(self) -> int:
         """When its time limit ends it, Unix seconds; 0 when it does not run or has none."""
         return self.started_at + self.limit_s if self.started_at and self.limit_s else 0

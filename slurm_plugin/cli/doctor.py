@@ -27,9 +27,15 @@ _HOLDS_NOTHING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"
 # What the controller reports of a node, and the checks that say the same and how to mend it.
 _NO_CATALOGUE = {"no-catalogue", "catalogue"}
 _RIVAL = re.compile(r"somebody else changes what is published on ")
+# Slurm's own words for why it drained a node.
+_DRAINED = (
+    (re.compile(r"count changed|count reported lower|gres/"), "drained-by-count"),
+    (re.compile(r"^Prolog error\b"), "drained-by-prolog"),
+    (re.compile(r"^Duplicate jobid\b"), "drained-by-id"),
+)
 _SAID_BETTER = (
     (re.compile(r"its agent is away"), {"agent-away"}),
-    (re.compile(r"Slurm has it "), {"drained", "drained-by-count", "down"}),
+    (re.compile(r"Slurm has it "), {"drained", "down", *(code for _, code in _DRAINED)}),
     (re.compile(r"its \S+ total is |it has no Gres="), {"gres-total"}),
     (re.compile(r"Slurm does not know this node"), {"no-node"}),
     (re.compile(r"job \d+ runs here and has no slice"), {"no-grant"}),
@@ -125,6 +131,8 @@ def _held(jobs: tuple[QueuedJob, ...], names: GresNames, wait_partition: str) ->
             asked = ",".join(f"{item.name}:{item.type}:{item.count}" for item in job.gres if item.name == names.name)
             partitions = ",".join(dict.fromkeys((*job.partitions, wait_partition)))
             yield found("held-job", job=job.job_id, reason=job.reason, asked=asked, partitions=partitions)
+        elif job.launch_failed:
+            yield found("refused-job", job=job.job_id, reason=job.reason)
 
 
 def _stale(pool: PoolView, jobs: tuple[QueuedJob, ...]) -> Iterator[Finding]:
@@ -178,8 +186,7 @@ def _slurm_state(node: NodeView) -> Iterator[Finding]:
         "reason": reason or "no reason given",
     }
     if "DRAIN" in node.slurm_state or "INVAL" in node.slurm_state:
-        counted = "count changed" in reason or "count reported lower" in reason or "gres/" in reason
-        yield found("drained-by-count" if counted else "drained", **facts)
+        yield found(next((code for pattern, code in _DRAINED if pattern.search(reason)), "drained"), **facts)
     elif any(word in node.slurm_state for word in ("DOWN", "FAIL", "NOT_RESPONDING", "UNKNOWN", "*")):
         yield found("down", **facts)
 

@@ -31,16 +31,11 @@ PATIENCE_S = 3.0  # a node must be found so for so long: Slurm takes a moment to
 AGAIN_S = 10.0  # until a node that is still drained is tried again, and between two questions when slurmctld started
 TIMES = 3  # a job that is refused so often is for a person to look at
 _REASON = re.compile(r"Duplicate jobid(?: \[[\w.-]+@\d+\])?")
-_HELD = "launch failed requeued held"
 
 
 def drained_twice(node: SlurmNode) -> bool:
     """Has Slurm itself drained it for a job's id, and nobody else for another reason?"""
     return "DRAIN" in node.state and _REASON.fullmatch(node.reason.strip()) is not None
-
-
-def refused(job: QueuedJob) -> bool:
-    return not job.priority and job.reason.replace("_", " ") == _HELD and not job.on_nodes
 
 
 def is_clear(node: NodeState, jobs: Iterable[QueuedJob]) -> bool:
@@ -67,7 +62,8 @@ class Drains:
         self._due = {name: self._due.get(name, now + PATIENCE_S) for name in names}
         if self._times:
             self._times &= Counter({job.job_id: TIMES for job in desk.books.jobs})
-        if desk.config.duplicate_jobid is DuplicateJobid.RESUME and (names or any(map(refused, desk.books.jobs))):
+        some = names or any(job.launch_failed for job in desk.books.jobs)
+        if some and desk.config.duplicate_jobid is DuplicateJobid.RESUME:
             self._some.set()
 
     async def run(self) -> None:
@@ -109,7 +105,7 @@ class Drains:
                 await self._release(job)
 
     def _refused(self) -> list[QueuedJob]:
-        return [job for job in self._desk.books.jobs if refused(job) and self._times[job.job_id] < TIMES]
+        return [job for job in self._desk.books.jobs if job.launch_failed and self._times[job.job_id] < TIMES]
 
     async def _release(self, job: QueuedJob) -> None:
         self._times[job.job_id] += 1

@@ -60,6 +60,12 @@ JOBS = {
         "Slurm looked at it without the wait partition; it is released once its class is there, and may be held anew",
         "scontrol update jobid={job} partition={partitions} && scontrol release {job}",
     ),
+    "refused-job": Fault(
+        "job {job}: Slurm holds it ({reason})",
+        "its prolog failed or was killed, or Slurm used its id twice; once its node is resumed it still is held",
+        "scontrol release {job}",
+        passing=True,
+    ),
     "unknown-class": Fault(
         "job {job}: it waits for class {name}, which this pool has no more",
         "a class or profile left pool.yaml while the job waited: it waits for ever",

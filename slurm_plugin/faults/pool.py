@@ -94,6 +94,19 @@ COUNTS = {
         "slurmd registered with another total than slurm.conf had, or the total was edited while jobs ran",
         "scontrol update nodename={host} state=resume   # once slurm.conf and gres.conf are as `vgpu render` has them",
     ),
+    "drained-by-prolog": Fault(
+        "{node}: Slurm drained it because a prolog failed ({reason})",
+        "the pool's own prolog fails only when it is killed, another one of the site's for its own reasons; no job starts "
+        "there until an admin ends the drain, and Slurm holds the jobs",
+        "ssh {host} 'grep -rh prolog /var/log/slurm* | tail'; scontrol update nodename={host} state=resume",
+    ),
+    "drained-by-id": Fault(
+        "{node}: Slurm drained it because it had used a job's id twice ({reason})",
+        "nothing is wrong with the node: the controller ends this once the node's agent is there and no forgotten job "
+        "runs on it, unless pool.yaml has `duplicate_jobid: report`",
+        "scontrol update nodename={host} state=resume",
+        passing=True,
+    ),
     "down": Fault(
         "{node}: Slurm's state is {state} ({reason})",
         "no job starts there",

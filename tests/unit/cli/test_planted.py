@@ -200,6 +200,12 @@ PLANTED: dict[str, Callable[[World], None]] = {
         slurm_state="IDLE+DRAIN",
         problems=["Slurm has it IDLE+DRAIN: gres/vgpu count changed and jobs are using them [slurm@2026]"],
     ),
+    "drained-by-prolog": set_node(
+        slurm_state="IDLE+DRAIN", problems=["Slurm has it IDLE+DRAIN: Prolog error [root@1796039856]"]
+    ),
+    "drained-by-id": set_node(
+        slurm_state="IDLE+DRAIN", problems=["Slurm has it IDLE+DRAIN: Duplicate jobid [root@1796039856]"]
+    ),
     "down": set_node(slurm_state="DOWN*", problems=["Slurm has it DOWN*: Not responding"]),
     "gpu-also": set_node(slurm_gres="gpu:h100:1,vgpu:m40:1,vgpu:m10:1,vgpu:pad:998,vgpu_mem:8"),
     "not-in-catalogue": lambda w: setattr(w, "catalogue", replace(w.catalogue, nodes={"n2": 1})),
@@ -215,6 +221,7 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "open-devices": lambda w: setattr(w.node.inventory.grants[0], "isolation", "mig+cgroup"),
     "unconfined-job": lambda w: setattr(w.node.inventory.grants[0], "isolation", "mig+modes"),
     "held-job": lambda w: w.jobs.append(job(16, "PENDING", reason="BadConstraints", priority=0)),
+    "refused-job": lambda w: w.jobs.append(job(16, "PENDING", reason="launch failed requeued held", priority=0)),
     "unknown-class": old_class,
     # GPUs
     "gpu-fault": set_gpu(fault="quarantined: in use by pid 812 (nv-hostengine)"),
