@@ -135,13 +135,15 @@ class Spool:
         return ours
 
     def forget(self, key: Key) -> None:
-        """All but the claim goes. Raises Unavailable."""
+        """All but a claim goes, and without one the folder too: what comes late finds nothing. Raises Unavailable."""
         folder = self.folder(key)
         try:
             with suppress(FileNotFoundError), os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name != layout.CLAIM:
                         _remove(entry)
+            with suppress(OSError):  # its claim is in it
+                folder.rmdir()
         except OSError as error:
             raise Unavailable(f"{folder} can't be cleared: {error.strerror}") from None
 

@@ -103,10 +103,10 @@ find . -mindepth 1 -maxdepth 1 ! -name {layout.CLAIM} -exec rm -rf {{}} +"""
 
 
 def settle(root: str, key: Key, moved: Mapping[str, str]) -> str:
-    """Give files their places, all at once durable."""
+    """Give files their places, all at once durable; once the job runs, they are its own."""
     path = words([f"{root}/{layout.name_of(key)}"])
     moves = "\n".join(f"mv -f {words(['./' + old, './' + new])} || exit 1" for old, new in moved.items())
-    return f"cd {path} || exit 1\n{moves}\nsync . work 2> /dev/null; true"
+    return f"cd {path} || exit 1\n[ ! -h {layout.CLAIM} ] || exit 0\n{moves}\nsync . work 2> /dev/null; true"
 
 
 def hashes(root: str, key: Key, names: Sequence[str]) -> str:

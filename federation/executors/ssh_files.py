@@ -1,0 +1,229 @@
+"""A job's files between this host's copy and a login node: inputs there, and back what it writes and leaves.
+
+Each job has at most one task that brings something, and few of them work at once. Crash: what was cut off goes on where
+it was, as soon as the job is looked at again.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import paramiko
+
+from federation.access.acting import Account, acting_as
+from federation.access.finding import find, matches
+from federation.access.paths import Folder
+from federation.errors import FedError, Refused, Unavailable
+from federation.executors import layout, ssh_scripts, transfer
+from federation.executors.layout import Record
+from federation.executors.spool import Spool
+from federation.executors.ssh_link import words
+from federation.executors.ssh_scripts import Found
+from federation.executors.ssh_shell import Shell
+from federation.executors.transfer import Here
+from federation.model.spec import JobSpec
+from federation.model.states import Outcome
+from federation.model.token import Key
+
+log = logging.getLogger(__name__)
+
+NAMES_A_CALL = 500
+MAX_FILES = 100_000  # of one job, either way
+FETCHES = 2  # jobs whose files are brought at once; the others wait
+TRIES = 2  # to move a file whose hash is wrong, in one go
+HASH_S = 900.0  # longest hashing of one portion of files
+HERE, PATTERNS = "fetched", "outputs"  # names in the copy's folder: all is here; which files are wanted
+WORK = layout.WORK.encode() + b"/"
+
+
+class SshFiles:
+    """`copies`: the files of this host."""
+
+    def __init__(self, shell: Shell, copies: Spool) -> None:
+        self._shell, self._copies = shell, copies
+        self._laying: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()  # whose files are moved there
+        self._fetching: dict[Key, asyncio.Task[None]] = {}
+        self._turns = asyncio.Semaphore(FETCHES)
+
+    async def close(self) -> None:
+        for task in tuple(self._fetching.values()):
+            task.cancel()
+        await asyncio.gather(*self._fetching.values(), return_exceptions=True)
+
+    # -- to there
+
+    async def lay(self, key: Key, spec: JobSpec, account: Account) -> str:
+        """All that the job needs is in its folder there. The folder's path."""
+        lock = self._laying.get(key) or self._laying.setdefault(key, asyncio.Lock())
+        async with lock:
+            return await self._lay(key, spec, account)
+
+    async def _lay(self, key: Key, spec: JobSpec, account: Account) -> str:
+        root = await self._shell.root()
+        files = layout.files(key, spec) | {PATTERNS: b"\0".join(spec.outputs)}
+        await asyncio.to_thread(self._copies.lay, key, account, files)
+        said = await self._shell.sh(ssh_scripts.folder(root, key))
+        path = os.fsdecode(said.out).rstrip("\n")
+        copy = self._copies.folder(key)
+        inputs = await asyncio.to_thread(_all_files, copy, account)
+        names = [name.encode() for name in (layout.SCRIPT, layout.GO, layout.WRAPPER)] + list(inputs)
+        for portion in (names[at : at + NAMES_A_CALL] for at in range(0, len(names), NAMES_A_CALL)):
+            await self._put(key, root, [Here(folder=copy, path=name, account=account) for name in portion])
+        return path
+
+    async def _put(self, key: Key, root: str, files: Sequence[Here]) -> None:
+        """What is there and right is not moved again."""
+        base = os.fsencode(f"{root}/{layout.name_of(key)}/")
+        folders = sorted({os.fsdecode(one.path.rpartition(b"/")[0]) for one in files} - {""})
+        if folders:
+            await self._shell.sh(f"cd {words([os.fsdecode(base)])} && umask 077 && mkdir -p {words(folders)}")
+        left = list(files)
+        for _ in range(TRIES):
+            wanted = await self._shell.files(partial(_put_all, base=base, files=left))
+            parts = [os.fsdecode(one.path + transfer.PART) for one in left]
+            said = await self._shell.sh(ssh_scripts.hashes(root, key, parts), timeout_s=HASH_S)
+            got = _parsed(said.out)
+            right = [name for name, mine, theirs in zip(left, wanted, got, strict=True) if mine == theirs]
+            moved = {os.fsdecode(one.path + transfer.PART): os.fsdecode(one.path) for one in right}
+            await self._shell.sh(ssh_scripts.settle(root, key, moved))
+            left = [one for one in left if one not in right]
+            if not left:
+                return
+            wrong = words([os.fsdecode(base + one.path + transfer.PART) for one in left])
+            await self._shell.sh(f"rm -f {wrong}")
+        raise Unavailable(f"{len(left)} files did not arrive at the login node as they were")
+
+    # -- from there
+
+    async def here(self, key: Key, outcome: Outcome) -> bool:
+        """See `federation.executors.host.Host`."""
+        if await asyncio.to_thread(self._copies.read, key, HERE):
+            return True
+        self._spawn(key, self._fetch(key, outcome))
+        return False
+
+    def _spawn(self, key: Key, work: Coroutine[None, None, None]) -> None:
+        """One at a time of each job."""
+        if key in self._fetching:
+            work.close()
+            return
+        task = self._fetching[key] = asyncio.create_task(self._quietly(key, work))
+        task.add_done_callback(lambda _: self._fetching.pop(key, None))
+
+    async def _quietly(self, key: Key, work: Coroutine[None, None, None]) -> None:
+        """What fails here goes on with the next look at the job."""
+        try:
+            async with self._turns:
+                await work
+        except (FedError, OSError) as error:
+            log.warning("ssh.not_fetched", extra={"job": str(key), "why": str(error)})
+
+    async def _fetch(self, key: Key, outcome: Outcome) -> None:
+        copy = self._copies.folder(key)
+        account = await asyncio.to_thread(_owner, copy)
+        root = await self._shell.root()
+        patterns = await asyncio.to_thread(_patterns, copy, account)
+        said = await self._shell.sh(ssh_scripts.find(root, key), timeout_s=HASH_S)
+        wanted = [one for one in _found(said.out) if any(matches(one.path, pattern) for pattern in patterns)]
+        if len(wanted) > MAX_FILES:
+            raise Refused(f"the job left more than {MAX_FILES} files that are wanted")
+        await self._streams(key, account, (outcome.stdout_size, outcome.stderr_size), whole=True)
+        for at in range(0, len(wanted), NAMES_A_CALL):
+            portion = [replace(one, path=WORK + one.path) for one in wanted[at : at + NAMES_A_CALL]]
+            said = await self._shell.sh(
+                ssh_scripts.hashes(root, key, [os.fsdecode(one.path) for one in portion]), timeout_s=HASH_S
+            )
+            await self._get(key, account, dict(zip(portion, _parsed(said.out), strict=True)))
+        await asyncio.to_thread(self._copies.lay, key, account, {HERE: b"all\n"})
+
+    def follow(self, key: Key, record: Record) -> None:
+        """What a job writes is brought while it runs, so that it can be read here."""
+        if record.claim is None or record.fenced or record.ending is not None or not any(record.sizes):
+            return
+        self._spawn(key, self._follow_streams(key, record.sizes))
+
+    async def _follow_streams(self, key: Key, sizes: tuple[int, int]) -> None:
+        account = await asyncio.to_thread(_owner, self._copies.folder(key))
+        await self._streams(key, account, sizes, whole=False)
+
+    async def _streams(self, key: Key, account: Account, sizes: tuple[int, int], *, whole: bool) -> None:
+        root = await self._shell.root()
+        for name, size in zip((layout.STDOUT, layout.STDERR), sizes, strict=True):
+            here = Here(folder=self._copies.folder(key), path=name.encode(), account=account)
+            there = os.fsencode(f"{root}/{layout.name_of(key)}/{name}")
+            got = await self._shell.files(partial(transfer.follow, there=there, size=size, here=here, right=whole))
+            if not whole:
+                continue
+            said = await self._shell.sh(ssh_scripts.hash_of_begin(root, key, name, size), timeout_s=HASH_S)
+            if _parsed(said.out) != [got]:
+                await asyncio.to_thread(transfer.drop, here, b"")
+                raise Unavailable(f"{name} did not arrive as it is at the login node")
+
+    async def _get(self, key: Key, account: Account, wanted: Mapping[Found, str]) -> None:
+        """Files of the attempt's folder, each with its hash there."""
+        copy, left = self._copies.folder(key), dict(wanted)
+        base = os.fsencode(f"{await self._shell.root()}/{layout.name_of(key)}/")
+        for _ in range(TRIES):
+            files = {one: Here(folder=copy, path=one.path, account=account) for one in left}
+            got = await self._shell.files(partial(_get_all, base=base, files=files))
+            await asyncio.to_thread(_keep_all, files, [one for one in left if got[one] == left[one]])
+            left = {one: right for one, right in left.items() if got[one] != right}
+            if not left:
+                return
+        raise Unavailable(f"{len(left)} files did not arrive as they are at the login node")
+
+    def forget(self, key: Key) -> None:
+        """Nothing more is brought of it."""
+        if task := self._fetching.get(key):
+            task.cancel()
+
+
+def _owner(folder: Path) -> Account:
+    facts = folder.stat()
+    return Account(name=f"uid {facts.st_uid}", uid=facts.st_uid, gid=facts.st_gid, groups=(facts.st_gid,))
+
+
+def _all_files(copy: Path, account: Account) -> list[bytes]:
+    """Inputs, below the attempt's folder."""
+    with acting_as(account), Folder(copy / layout.WORK) as folder:
+        return [WORK + path for path in find(folder, (b"*", b".*"), most=MAX_FILES)]
+
+
+def _patterns(copy: Path, account: Account) -> list[bytes]:
+    with acting_as(account), Folder(copy) as folder, os.fdopen(folder.open_to_read(PATTERNS.encode()), "rb") as file:
+        return [one for one in file.read().split(b"\0") if one]
+
+
+def _get_all(client: paramiko.SFTPClient, *, base: bytes, files: Mapping[Found, Here]) -> dict[Found, str]:
+    return {one: transfer.get(client, base + one.path, one.size, here) for one, here in files.items()}
+
+
+def _keep_all(files: Mapping[Found, Here], right: Sequence[Found]) -> None:
+    for one, here in files.items():
+        if one in right:
+            transfer.keep(here, one.mode)
+        else:
+            transfer.drop(here)
+
+
+def _put_all(client: paramiko.SFTPClient, *, base: bytes, files: Sequence[Here]) -> list[str]:
+    return [transfer.put(client, one, base + one.path) for one in files]
+
+
+def _parsed(out: bytes) -> list[str]:
+    try:
+        return ssh_scripts.parse_hashes(out)
+    except ValueError as error:
+        raise Unavailable(f"what sha256sum says can't be read: {error}") from None
+
+
+def _found(out: bytes) -> list[Found]:
+    try:
+        return ssh_scripts.parse_find(out)
+    except ValueError as error:
+        raise Unavailable(f"what find says can't be read: {error}") from None
