@@ -82,7 +82,7 @@ def wait(
     codes = [code_of(view) for view in found]
     for view, code in zip(found, codes, strict=True):
         if code:
-            say(f"job {view.job}: {state(view)}" + (f": {view.why}" if view.why else ""))
+            say(f"job {view.job}: {state(view)}" + (f": {view.why}" if view.why not in ("", view.end) else ""))
     raise typer.Exit(next((code for code in codes if code), 0))
 
 

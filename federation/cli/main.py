@@ -74,7 +74,8 @@ def run(argv: list[str]) -> int:
         return NOBODY_READS
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
-        return _failed(f"{error.strerror or error}{place}", "run it as the user whose that is", ConfigError.exit_code)
+        hint = "run it as the user whose that is" if isinstance(error, PermissionError) else "fed --help"
+        return _failed(f"{error.strerror or error}{place}", hint, ConfigError.exit_code)
     return result if isinstance(result, int) else 0
 
 

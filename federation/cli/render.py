@@ -98,9 +98,9 @@ def state(job: FedJobView) -> str:
     if not job.end:
         return job.state
     how = job.end
-    if job.exit_code is not None:
+    if how == "exited":
         how = f"{how} {job.exit_code}"
-    elif job.signal is not None:
+    elif how == "signaled":
         how = f"{how} {job.signal}"
     return how if job.state == "done" else f"{job.state} ({how})"
 

@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32  # transfers; more wait
 MOST_WAITING = 10_000  # transfers that run or wait; more are dropped, and wanted again
-AGAIN_S = 1.0  # until an output that somebody follows is tried again after a cut
 
 
 class Engine(Journal, Protocol):
@@ -71,10 +70,10 @@ class Mover:
         self._begin("fetch", key, progress, lambda: self._fetch(site, key, outcome, progress))
 
     def follow(self, site: str, key: Key) -> Pull:
-        """Keep taking what the job writes until it has ended, whatever is cut, while the caller holds on to it."""
+        """Take what the job writes until it has ended or is cut. Who wants to see the end says so again and again."""
         pull = self.pull(key)
         if not pull.ended and ("fetch", key) not in self._tasks:
-            self._begin("follow", key, None, lambda: self._follow(site, key, pull))
+            self._begin("follow", key, None, lambda: self._follow(site, pull))
         return pull
 
     async def unfollow(self, key: Key) -> None:
@@ -108,14 +107,8 @@ class Mover:
         await asyncio.to_thread(self.spool.drop_inputs, key.token)
         self.progress.pop(key, None)
 
-    async def _follow(self, site: str, key: Key, pull: Pull) -> None:
-        while not pull.ended:
-            try:
-                await pull.run(self._linked(site))
-            except Unavailable as error:
-                log.info("output.cut", extra={"site": site, "key": str(key), "why": str(error)})
-                pull.changed.set()
-                await asyncio.sleep(AGAIN_S)
+    async def _follow(self, site: str, pull: Pull) -> None:
+        await pull.run(self._linked(site))
 
     def pull(self, key: Key) -> Pull:
         """What has come of its output."""
@@ -150,7 +143,7 @@ class Mover:
             async with self._gate:
                 await call()
         except (FedError, OSError) as error:
-            log.warning("transfer.stopped", extra={"what": kind, "key": str(key), "why": str(error)})
+            log.info("transfer.stopped", extra={"what": kind, "key": str(key), "why": str(error)})
             if progress is not None:
                 progress.why = f"{error}. {getattr(error, 'hint', '')}".strip(". ")
 

@@ -22,7 +22,7 @@ EDGE = """version: 1
 site: edge
 state_dir: {folder}/state
 tls: {{certificate: {folder}/site.pem, ca: [{folder}/ca.pem], crl: [{folder}/crl.pem]}}
-local: {{socket: {folder}/fed.sock}}
+local: {{socket: {folder}.sock}}
 audit: {{path: {folder}/audit.log}}
 peers:
   hpc: {{address: "127.0.0.1:{port}"}}
@@ -32,7 +32,7 @@ site: hpc
 state_dir: {folder}/state
 listen: 127.0.0.1:{port}
 tls: {{certificate: {folder}/site.pem, ca: [{folder}/ca.pem], crl: [{folder}/crl.pem]}}
-local: {{socket: {folder}/fed.sock}}
+local: {{socket: {folder}.sock}}
 audit: {{path: {folder}/audit.log}}
 pools:
   batch: {{local: {{folder: {spool}, cpus: 8}}}}
@@ -53,6 +53,10 @@ class Site:
     def config(self) -> Path:
         return self.folder / "fed.yaml"
 
+    @property
+    def socket(self) -> Path:
+        return self.folder.with_suffix(".sock")
+
     def start(self) -> None:
         """Returns when its socket answers."""
         log = (self.folder / "log").open("ab")
@@ -66,7 +70,7 @@ class Site:
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(str(self.folder / "fed.sock")) == 0
+            return probe.connect_ex(str(self.socket)) == 0
 
     def end(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None
@@ -82,7 +86,7 @@ class Site:
         return (self.folder / "log").read_text()
 
     def fed(self, *words: str, cwd: Path | None = None, wants: int | None = 0) -> "subprocess.CompletedProcess[bytes]":
-        environment = os.environ | {"FED_SOCKET": str(self.folder / "fed.sock"), "FED_CONFIG": str(self.config)}
+        environment = os.environ | {"FED_SOCKET": str(self.socket), "FED_CONFIG": str(self.config)}
         done = subprocess.run(
             [*FED, *words],
             cwd=cwd or self.folder,

@@ -1,12 +1,14 @@
 """Two daemons as an admin starts them: what is submitted at one runs at the other, and all of it comes back."""
 
 import json
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.federation.daemons import Pair, pair
+from tests.integration.federation.daemons import PATIENCE_S, Pair, pair
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +41,130 @@ def test_what_is_shown_of_a_job_is_a_document(both: Pair) -> None:
     shown = json.loads(both.edge.fed("show", job, "--json").stdout)
     assert (shown["version"], shown["kind"], shown["name"]) == (1, "fed-job", "a\nb")
     assert (shown["state"], shown["end"], shown["signal"], shown["site"]) == ("done", "signaled", 9, "hpc")
+
+
+def until(ready: Callable[[], bool]) -> None:
+    """What it waits for is in another process, so it looks again and again."""
+    end = time.monotonic() + PATIENCE_S
+    while not ready():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def shown(both: Pair, job: str) -> dict[str, object]:
+    document: dict[str, object] = json.loads(both.edge.fed("show", job, "--json").stdout)
+    return document
+
+
+WRONG = [
+    (("submit",), 2, "give a script or --wrap"),
+    (("submit", "--wrap", "x", "--time", "soon"), 2, "'soon' is no time"),
+    (("submit", "--wrap", "x", "--mem", "much"), 2, "'much' is no amount of memory"),
+    (("submit", "--wrap", "x", "--array", "9-1"), 2, "has no tasks"),
+    (("submit", "not-there"), 2, "No such file or directory: not-there"),
+    (("submit", "--wrap", "x", "--env", "NOT_SET_HERE"), 2, "there is no such variable here"),
+    (("submit", "--wrap", "x", "--stage-in", "../edge/fed.yaml"), 4, "none of them '', '.' or '..'"),
+    (("submit", "--wrap", "x", "--stage-out", "/etc/*"), 4, "is absolute"),
+    (("submit", "--wrap", "x", "--to", "mars"), 4, "there is no site mars"),
+    (("show", "abcdef12"), 4, "no jobs of yours begin with abcdef12"),
+    (("show", "a"), 4, "too short"),
+    (("cancel", "no-hex"), 4, "is no job"),
+    (("peers", "--socket", "/nowhere"), 5, "no daemon answers at /nowhere"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "text"), WRONG, ids=lambda one: one if isinstance(one, str) else None)
+def test_what_is_wrong_is_told_in_two_lines(both: Pair, words: tuple[str, ...], code: int, text: str) -> None:
+    done = both.edge.fed(*words, wants=code)
+    assert done.stdout == b""
+    assert done.stderr.startswith(b"error: ")
+    assert text in done.stderr.decode()
+
+
+def test_a_job_gets_its_arguments_and_only_the_variables_that_may_cross(
+    both: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.sh").write_text('#!/bin/sh\nprintf "%s|" "$@" "$A" "${LD_PRELOAD-none}" "${HOME_TOWN-none}"\n')
+    monkeypatch.setenv("HOME_TOWN", "here")  # not asked for
+    words = ("--env", "A=x, y\nz", "--env", "LD_PRELOAD=/evil", "job.sh", "--first", "two words")
+    told = both.edge.fed("submit", *words, cwd=tmp_path)
+    assert told.stderr == b"these variables never cross: LD_PRELOAD\n"
+    job = told.stdout.decode().strip()
+    both.edge.fed("wait", job)
+    assert both.edge.fed("logs", job).stdout == b"--first|two words|x, y\nz|none|none|"
+
+
+def test_each_task_of_an_array_is_a_job(both: Pair) -> None:
+    jobs = both.edge.submit("--array", "3-7:2", "--wrap", "echo $ARRAY_TASK_ID of $ARRAY_TASK_COUNT").split()
+    both.edge.fed("wait", *jobs)
+    assert [both.edge.fed("logs", job).stdout for job in jobs] == [b"3 of 3\n", b"5 of 3\n", b"7 of 3\n"]
+
+
+def test_a_running_job_is_signalled_and_another_is_cancelled(both: Pair) -> None:
+    one = both.edge.submit("--wrap", "trap 'exit 3' USR1; echo ready; while :; do sleep 0.1; done")
+    other = both.edge.submit("--wrap", "sleep 1000")
+    until(lambda: shown(both, one)["state"] == "running" and both.edge.fed("logs", one).stdout == b"ready\n")
+    both.edge.fed("signal", "-s", "USR1", one)
+    both.edge.fed("wait", one, wants=3)
+    both.edge.fed("cancel", other)
+    both.edge.fed("wait", other, wants=1)
+    assert shown(both, other)["end"] == "cancelled"
+
+
+def test_a_time_limit_has_a_code_of_its_own(both: Pair) -> None:
+    both.edge.fed("wait", both.edge.submit("--time", "0:01", "--wrap", "sleep 1000"), wants=124)
+
+
+def test_a_job_that_fits_nowhere_waits_and_says_why(both: Pair) -> None:
+    job = both.edge.submit("--gres", "vgpu:20gb", "--wrap", "true")
+    until(lambda: shown(both, job)["why"] == "no pool fits now")
+    assert b"hpc/batch: it has no slices" in both.edge.fed("explain", job).stdout
+    both.edge.fed("cancel", job)
+    both.edge.fed("wait", job, wants=1)
+
+
+def test_a_drained_site_takes_nothing_and_goes_on_when_it_is_told(both: Pair) -> None:
+    both.edge.fed("drain")
+    assert b"draining" in both.edge.fed("submit", "--wrap", "true", wants=5).stderr
+    assert b"fed drain --end" in both.edge.fed("doctor", wants=1).stdout
+    both.edge.fed("drain", "--end")
+    both.edge.fed("wait", both.edge.submit("--wrap", "true"))
+    assert b"nothing is wrong" in both.edge.fed("doctor").stdout
+
+
+def test_results_wait_at_the_far_side_until_there_is_a_place_for_them(both: Pair, tmp_path: Path) -> None:
+    home = tmp_path / "gone"
+    home.mkdir()
+    job = both.edge.submit("--stage-out", "result", "--wrap", "echo 42 > result", cwd=home)
+    home.rmdir()
+    until(lambda: "can't write to" in str(shown(both, job)["transfer"]))
+    assert shown(both, job)["state"] == "results_pending"
+    home.mkdir()
+    both.edge.fed("wait", job)
+    assert (home / "result").read_text() == "42\n"
+
+
+ASK = """import json, socket, sys
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(sys.argv[1])
+connection.sendall(sys.argv[2].encode() + b"\\n")
+print(connection.makefile().read())
+"""
+
+
+def test_another_user_sees_and_ends_only_his_own(both: Pair) -> None:
+    job = both.edge.submit("--wrap", "true")
+    both.edge.fed("wait", job)
+
+    def ask(**question: object) -> str:
+        command = ["python3", "-c", ASK, str(both.edge.socket), json.dumps(question)]
+        done = subprocess.run(command, user=65534, group=65534, extra_groups=[], capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    assert ask(do="jobs", done=True, everybody=True) == '{"ok": {"jobs": []}}'
+    for question in ({"do": "show"}, {"do": "cancel"}, {"do": "logs"}, {"do": "wait", "jobs": [job]}):
+        assert "no jobs of yours begin with" in ask(**{"job": job, **question})
+    assert "only an admin may drain" in ask(do="drain", on=True)
+    assert "does not know 'dance'" in ask(do="dance")
+    assert "this is no question" in ask(do="wait")
+    assert b"local:nobody" in (both.edge.folder / "audit.log").read_bytes()

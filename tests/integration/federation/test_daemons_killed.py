@@ -68,7 +68,7 @@ def test_who_follows_sees_every_byte_once_when_the_far_daemon_is_killed(tmp_path
     with pair(tmp_path) as both:
         script = "for n in $(seq 100 140); do head -c 100000 /dev/zero | tr '\\0' x; echo $n; sleep 0.1; done"
         job = both.edge.submit("--wrap", script)
-        command = [*FED, "logs", "-f", job, "--socket", str(both.edge.folder / "fed.sock")]
+        command = [*FED, "logs", "-f", job, "--socket", str(both.edge.socket)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as following:
             assert following.stdout is not None
             begin = following.stdout.read(150_000)
