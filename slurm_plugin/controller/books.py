@@ -50,6 +50,7 @@ class Books:
         self.weights: dict[str, int] = {}  # of the memory's GRES, as last seen
         self.rivals = Rivals()
         self._written: dict[str, _Written] = {}
+        self._taken: set[str] = set()  # nodes that lost our GRES though slurm.conf has it there
         self._had: dict[str, tuple[int, frozenset[str]]] = {}  # start of its slurmd, and every GRES seen since
 
     @property
@@ -74,7 +75,12 @@ class Books:
         pool = set(pool)
         if time.monotonic() >= self._due or self.nodes.keys() != pool:
             return await self._read_all(pool)
-        return await self._read_some(set(changed) & pool)
+        names = set(changed) & pool
+        typed = {name for name in names if not counts.is_base(self.names, self.nodes[name].gres)}
+        read = await self._read_some(names)
+        if any(counts.is_base(self.names, self.nodes[name].gres) for name in typed & read):
+            return await self._read_all(pool)  # one look at all tells whether slurm.conf was read anew
+        return read
 
     async def partitions(self) -> Mapping[str, Mapping[str, str]]:
         """Those of Slurm, read now."""
@@ -159,6 +165,7 @@ class Books:
             raise
         self.nodes = {}
         self._take((node for node in found if node.name in pool), began)
+        self._judge()
         self._due = began + min(POLL_MOST_S, max(POLL_S, POLL_SHARE * (time.monotonic() - began)))
         return set(self.nodes)
 
@@ -179,6 +186,30 @@ class Books:
             self._had[name] = (node.slurmd_started_at, since | {item.name for item in node.gres})
         return set(read)
 
+    def _judge(self) -> None:
+        """Whose doing is it that a node lacks a GRES that it had? All nodes were read at one moment.
+
+        When slurm.conf is read anew every node is at its base, and what one lacks then, that file does not give it any
+        more. While others have what we published, somebody has changed this one live.
+        """
+        ours = {name for name, node in self.nodes.items() if any(i.name == self.names.name for i in node.gres)}
+        if any(not counts.is_base(self.names, self.nodes[name].gres) for name in ours):
+            self._taken = self.totals.keys() & self.nodes.keys() - ours
+        elif ours:
+            self._taken = set()
+            self.totals = {name: total for name, total in self.totals.items() if name in ours}
+            for name, node in self.nodes.items():
+                has = frozenset(item.name for item in node.gres)
+                self._had[name] = (node.slurmd_started_at, has)
+                if self.names.memory not in has:
+                    self.weights.pop(name, None)
+
+    def total(self, name: str) -> int:
+        """Of our GRES on this node, as it was last seen; 0 for none, and where slurm.conf may have taken it away."""
+        node = self.nodes.get(name)
+        has = node is not None and any(item.name == self.names.name for item in node.gres)
+        return self.totals.get(name, 0) if has or name in self._taken else 0
+
     def _compare(self, written: _Written, node: SlurmNode, began: float) -> None:
         """Is what we wrote there still so? A restart or reconfigure of Slurm is nobody's change."""
         if began < written.done_at:
@@ -192,6 +223,6 @@ class Books:
             self.rivals.changed(node.name, time.monotonic())
 
     def gone(self, name: str) -> frozenset[str]:
-        """Every GRES that Slurm had on this node since its slurmd started, and has no more: a Gres set by hand."""
+        """Every GRES that Slurm had there since slurmd started or slurm.conf was read, and has no more: set by hand."""
         node = self.nodes.get(name)
         return self._had[name][1] - {item.name for item in node.gres} if node else frozenset()

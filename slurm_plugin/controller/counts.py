@@ -32,10 +32,10 @@ def publish(
     seen: int = 0,
     weight: int = 0,
 ) -> Published | None:
-    """What this node's Gres must be; None when it has none of our GRES, which only slurm.conf can give it.
+    """What this node's Gres must be; None when it has none of our GRES and had none: only slurm.conf can give it.
 
     `idle`: idle slices offered, by class. `unbound`: slices that running jobs still have to take, by class. `seen`: the
-    node's total as it was last seen, and `weight` that of the memory's GRES, which comes back when somebody has left it
+    node's total as it was last seen, and `weight` that of the memory's GRES: both come back when somebody has left them
     out of a Gres that was set by hand.
     """
     gres = tuple(gres)
@@ -63,13 +63,13 @@ def publish(
 
 
 def total_of(names: GresNames, gres: Iterable[GresItem], seen: int = 0) -> int:
-    """What Slurm counts of our GRES on this node; 0 when it has none.
+    """What Slurm counts of our GRES on this node, or has counted when it was `seen`; 0 when it has none.
 
     After `scontrol reconfigure` 22.05 prints every type with 0, and no total: it has slurm.conf's again, which is what
     was `seen` before, or ours.
     """
     ours = [item for item in gres if item.name == names.name]
-    return sum(item.count for item in ours) or (seen or names.total if ours else 0)
+    return sum(item.count for item in ours) or seen or (names.total if ours else 0)
 
 
 def weight_of(names: GresNames, gres: Iterable[GresItem]) -> int:
@@ -108,8 +108,8 @@ def _by_type(names: GresNames, items: Iterable[GresItem]) -> dict[str, int]:
 
 
 def _replaced(names: GresNames, gres: tuple[GresItem, ...], ours: list[GresItem]) -> tuple[GresItem, ...]:
-    """The node's list with our items where the first of ours was."""
-    first = next(nth for nth, item in enumerate(gres) if item.name == names.name)
+    """The node's list with our items where the first of ours was, or last."""
+    first = next((nth for nth, item in enumerate(gres) if item.name == names.name), len(gres))
     before = [item for item in gres[:first] if item.name != names.name]
     return (*before, *ours, *(item for item in gres[first:] if item.name != names.name))
 

@@ -218,7 +218,8 @@ def _slurm_problems(state: State, node: NodeState) -> list[str]:
     names = state.config.gres
     total = counts.total_of(names, node.slurm.gres, node.total)
     if not total:
-        problems.append(f"it has no Gres={names.name}:{names.total} in slurm.conf")
+        lacks = f"it has no Gres={names.name}:{names.total}"
+        problems.append(f"{lacks}: slurm.conf lacks it, or somebody took it away live (scontrol reconfigure)")
     elif total != names.total:
         problems.append(f"its {names.name} total is {total} and pool.yaml says {names.total}")
     weight = node.weight or counts.weight_of(names, node.slurm.gres)

@@ -90,7 +90,7 @@ class Desk:
                 name: replace(
                     view,
                     slurm=books.nodes.get(name),
-                    total=books.totals.get(name, 0),
+                    total=books.total(name),
                     weight=books.weights.get(name, 0),
                     contested=name in contested,
                     gone=books.gone(name),

@@ -96,8 +96,8 @@ COUNTS = {
     ),
     "drained-by-prolog": Fault(
         "{node}: Slurm drained it because a prolog failed ({reason})",
-        "the pool's own prolog fails only when it is killed, another one of the site's for its own reasons; no job starts "
-        "there until an admin ends the drain, and Slurm holds the jobs",
+        "the pool's own prolog fails only when it is killed, another one of the site's for its own reasons; no job "
+        "starts there until an admin ends the drain, and Slurm holds the jobs",
         "ssh {host} 'grep -rh prolog /var/log/slurm* | tail'; scontrol update nodename={host} state=resume",
     ),
     "drained-by-id": Fault(
