@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from slurm_plugin.config_classes import mistakes
 from slurm_plugin.config_planning import MAX_GUARANTEES, guarantee
 from slurm_plugin.config_schema import ControllerSection, PoolFile, keys_at
-from slurm_plugin.document import FILE_BYTES, Document, Place, first_mistake
+from slurm_plugin.document import FILE_BYTES, Document, Place, first_mistake, in_words
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.layouts import why_impossible
 from slurm_plugin.mig.products import load_products, product_named
@@ -60,7 +60,7 @@ def load_place(path: Path) -> ControllerPlace:
     try:
         return ControllerSection.model_validate(data).to_place()
     except ValidationError as wrong:
-        raise ConfigError(f"{path}: controller: {wrong.errors()[0]['msg']}") from None
+        raise ConfigError(f"{path}: controller: {in_words(wrong.errors()[0])}") from None
 
 
 def _hosts(file: PoolFile, document: Document) -> list[tuple[str, ...]]:

@@ -1,5 +1,6 @@
 """A YAML file of an admin's, read strictly: every mistake is told with file, line and the nearest right word."""
 
+import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
@@ -14,6 +15,35 @@ PARTS = 100_000  # parts of a file, each use of an anchor counted: any user may 
 DEPTH = 20  # deepest nesting; the formats need 6
 
 Place = tuple[str | int, ...]
+_FORM = re.compile(r"\w+\[")  # pydantic's name of one of two forms, such as list[int]
+_KEYS = "must be keys with values (`key: value`)"
+_LIST = "must be a list"
+_WHOLE = "must be a whole number"
+_NUMBER = "must be a number"
+_WORDS = {  # what pydantic calls a mistake, and what it is to whoever wrote the file
+    "missing": "this key is missing",
+    "dict_type": _KEYS,
+    "model_type": _KEYS,
+    "model_attributes_type": _KEYS,
+    "list_type": _LIST,
+    "tuple_type": _LIST,
+    "string_type": "must be a text: put it in quotes",
+    "path_type": "must be a path",
+    "bool_type": "must be true or false",
+    "int_type": _WHOLE,
+    "int_from_float": _WHOLE,
+    "float_type": _NUMBER,
+    "finite_number": _NUMBER,
+    "literal_error": "must be {expected}",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be {le} or less",
+    "too_short": "must have {min_length} or more",
+    "too_long": "must have {max_length} at the most",
+    "string_too_short": "must have {min_length} characters or more",
+    "string_too_long": "must have {max_length} characters at the most",
+}
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -82,19 +112,30 @@ def first_mistake(
 ) -> ConfigError:
     """The first by line; an unknown key before what is missing, since it often is the same thing misspelt."""
 
-    def order(error: Any) -> tuple[bool, int]:
-        return error["type"] != "extra_forbidden", int(document.where(error["loc"]).rpartition(":")[2])
+    def order(error: Any) -> tuple[bool, int, int]:
+        line = int(document.where(error["loc"]).rpartition(":")[2])
+        return (
+            error["type"] != "extra_forbidden",
+            line,
+            -len(error["loc"]),
+        )  # where one of two forms is meant: the nearer
 
     errors = sorted(wrong.errors(), key=order)
     first, path = errors[0], errors[0]["loc"]
-    name = ".".join(str(part) for part in path)
+    name = ".".join(str(part) for part in path if not _FORM.match(str(part)))
     more = f"{len(errors) - 1} more mistakes follow" if len(errors) > 1 else ""
     if first["type"] == "extra_forbidden":
         known = keys_at(path[:-1])
         near = get_close_matches(str(path[-1]), known, n=1)
         meant = f"; did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"
         return ConfigError(f"{document.where(path)}: unknown key '{name}'{meant}", hint=more)
-    said = first["msg"].removeprefix("Value error, ")
+    said = in_words(first)
     return ConfigError(
         f"{document.where(path)}: {name}: {said}" if name else f"{document.where(path)}: {said}", hint=more
     )
+
+
+def in_words(error: Any) -> str:
+    """One of pydantic's errors, as whoever wrote the file needs it."""
+    words = _WORDS.get(error["type"])
+    return words.format_map(error.get("ctx", {})) if words else str(error["msg"]).removeprefix("Value error, ")

@@ -68,7 +68,7 @@ WRONG = {
         "  classes:\n    1g.10gb: {product: [h100-80gb]}\n",
         r"pool\.yaml:9: unknown key 'planning\.classes\.1g\.10gb\.product'; did you mean 'products'\?",
     ),
-    "order": ("  order: fifo\n", r"pool\.yaml:8: planning\.order: Input should be 'priority' or 'first_come'"),
+    "order": ("  order: fifo\n", r"pool\.yaml:8: planning\.order: must be 'priority' or 'first_come'"),
     "none may change": ("  changing: {pool: 0}\n", r"pool\.yaml:8: planning\.changing\.pool"),
     "no window": ("  batch_window_s: -1\n", r"pool\.yaml:8: planning\.batch_window_s"),
     "never": ("  hysteresis_s: .inf\n", r"pool\.yaml:8: planning\.hysteresis_s"),
