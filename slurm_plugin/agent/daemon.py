@@ -18,7 +18,7 @@ from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.config import AgentConfig
 from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.agent.devices import Devices
-from slurm_plugin.agent.durable import At, nowhere
+from slurm_plugin.agent.durable import At, nowhere, usable
 from slurm_plugin.agent.idle import Idle
 from slurm_plugin.agent.journal import Journal
 from slurm_plugin.agent.ledger import marks_of
@@ -103,13 +103,14 @@ class Agent:
     async def running(self) -> AsyncIterator["asyncio.Future[None]"]:
         """Serve for as long as the context is open. Yields its end: a future that fails when the agent can't go on.
 
-        Raises OSError when state folder or socket can't be had.
+        Raises ConfigError when state folder or socket can't be had.
         """
-        await self.slices.open()
-        await self.runs.start()
-        await self.losses.start()
-        await self.tasks.start()
-        await self._server.listen(self._config.socket)
+        with usable({"state_dir": self._config.state_dir, "socket": self._config.socket.parent}):
+            await self.slices.open()
+            await self.runs.start()
+            await self.losses.start()
+            await self.tasks.start()
+            await self._server.listen(self._config.socket)
         log.info("agent.started", extra={"node": self._config.node, "grants": len(self.book.grants)})
         self._end = asyncio.get_running_loop().create_future()
         tasks = [

@@ -3,11 +3,12 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from slurm_plugin import atomic
+from slurm_plugin.errors import ConfigError
 
 MAX_FILE_BYTES = 1 << 20  # longest file we read back
 
@@ -60,3 +61,17 @@ def make_folder(folder: Path) -> None:
     folder.chmod(0o700)
     for stray in folder.glob(f"{atomic.STRAY}*"):
         stray.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def usable(folders: Mapping[str, Path]) -> Iterator[None]:
+    """While an agent starts, with its folders by setting. Raises ConfigError for an OSError, with what is wanted."""
+    try:
+        yield
+    except OSError as error:
+        at = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else Path()
+        near = [name for name, folder in folders.items() if folder in (at, *at.parents)] or list(folders)[:1]
+        raise ConfigError(
+            f"{near[0]}: the agent can't use {folders[near[0]]} ({at}): {error.strerror or error}",
+            hint=f"it must be a folder that root can write, on a disk with room; or set {near[0]} in agent.yaml",
+        ) from error
