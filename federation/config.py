@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from federation.access.rates import Rate
-from federation.config_schema import FedFile, PeerSection, PlacingSection, PoolSection, keys_at
+from federation.config_pools import PoolRules, pool_rules
+from federation.config_schema import FedFile, PeerSection, PlacingSection, keys_at
 from federation.errors import ConfigError
 from federation.pki.credentials import Credentials, Files, Peer, load
 from federation.policy.admit import Guest
@@ -39,17 +40,6 @@ class AuditRules:
     path: Path
     max_bytes: int
     keep: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolRules:
-    """A pool of this host's own processes."""
-
-    folder: Path
-    most_jobs: int
-    cpus: int | None  # None: all
-    memory_mib: int
-    longest_s: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +109,7 @@ def _config(file: FedFile) -> FedConfig:
     return FedConfig(
         site=file.site,
         state_dir=file.state_dir,
-        pools={name: _pool(pool) for name, pool in file.pools.items()},
+        pools={name: pool_rules(name, pool, file.least_uid) for name, pool in file.pools.items()},
         placing=_placing(file.placing),
         listen=file.listen or "",
         least_uid=file.least_uid,
@@ -127,17 +117,6 @@ def _config(file: FedFile) -> FedConfig:
         local=local,
         audit=AuditRules(path=file.audit.path, max_bytes=file.audit.max_mib << 20, keep=file.audit.keep),
         peers={name: _rules(peer) for name, peer in file.peers.items()},
-    )
-
-
-def _pool(pool: PoolSection) -> PoolRules:
-    local = pool.local
-    return PoolRules(
-        folder=local.folder,
-        most_jobs=pool.most_jobs,
-        cpus=local.cpus,
-        memory_mib=local.memory_mib,
-        longest_s=local.longest_s,
     )
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from federation.access.acting import LEAST_UID
 from federation.access.audit import KEEP, MAX_BYTES
@@ -109,11 +109,56 @@ class LocalPoolSection(_Section):
     longest_s: Annotated[int, Field(ge=0, le=1 << 30)] = 0
 
 
-class PoolSection(_Section):
-    """One of the backends is named."""
+class SlurmPoolSection(_Section):
+    """Slurm, whose commands run on this host; `folder` is at the same path on every node."""
 
+    folder: File
+    partition: Literal[""] | Word = ""
+    account: Account = ""  # of jobs that name none
+    qos: Literal[""] | Word = ""
+    conf: File | None = None
+    bin_dir: File | None = None
+    starts_in_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
+    price_per_hour: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
+
+
+class LoginSection(_Section):
+    """Where to log in; both sides prove who they are."""
+
+    host: Annotated[str, Field(min_length=1, max_length=253)]
+    port: Annotated[int, Field(ge=1, le=65_535)] = 22
+    user: Word
+    known_hosts: File
+    key: File | None = None
+    agent: bool = False
+
+
+class SshPoolSection(LoginSection):
+    """Slurm behind a login node, as one user of it. `folder`: of copies here; `there`: of the jobs there."""
+
+    folder: File
+    there: Annotated[str, Field(min_length=1, max_length=1024)] = ".fed"
+    users: Annotated[list[Mortal], Field(min_length=1, max_length=MAX_NAMES)]
+    jump: LoginSection | None = None
+    partition: Literal[""] | Word = ""
+    account: Account = ""
+    qos: Literal[""] | Word = ""
+    bin_dir: File | None = None
+    starts_in_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
+    price_per_hour: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
+
+
+class PoolSection(_Section):
     most_jobs: Count = 10_000
-    local: LocalPoolSection
+    local: LocalPoolSection | None = None
+    slurm: SlurmPoolSection | None = None
+    ssh: SshPoolSection | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "PoolSection":
+        if sum(one is not None for one in (self.local, self.slurm, self.ssh)) != 1:
+            raise ValueError("a pool has one of local, slurm and ssh")
+        return self
 
 
 class PlacingSection(_Section):
@@ -142,6 +187,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "audit": AuditSection,
     "placing": PlacingSection,
 }
+_BACKENDS: dict[str, type[BaseModel]] = {"local": LocalPoolSection, "slurm": SlurmPoolSection, "ssh": SshPoolSection}
 
 
 def keys_at(path: tuple[str | int, ...]) -> tuple[str, ...]:
@@ -154,8 +200,10 @@ def keys_at(path: tuple[str | int, ...]) -> tuple[str, ...]:
             section = RateSection
         case ("pools", _):
             section = PoolSection
-        case ("pools", _, "local"):
-            section = LocalPoolSection
+        case ("pools", _, backend) if backend in _BACKENDS:
+            section = _BACKENDS[str(backend)]
+        case ("pools", _, "ssh", "jump"):
+            section = LoginSection
         case (name,) if name in _SECTIONS:
             section = _SECTIONS[str(name)]
         case _:

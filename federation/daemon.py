@@ -9,13 +9,13 @@ import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from uuid import UUID, uuid4
 
 from federation.access.acting import Account, account_of
 from federation.access.audit import Audit
+from federation.backends import backends
 from federation.config import FedConfig, load_config
 from federation.desk.answers import Answers, Office
 from federation.desk.desk import Desk, Staff
@@ -23,8 +23,6 @@ from federation.desk.submit import Front as SubmitFront
 from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
 from federation.errors import ConfigError
-from federation.executors.local import LocalExecutor, LocalPool
-from federation.executors.spool import Spool as JobFolders
 from federation.model.job import Job
 from federation.model.states import Origin
 from federation.model.token import Key
@@ -87,12 +85,12 @@ class Daemon:
         self._links = links(self._front, lambda: self.runner, f"fed {version('vgpu-pool')}")
         self._spool = Spool(config.state_dir / "jobs")
         self._mover = Mover(self._spool, lambda: self.runner, self._far, local_account)
-        executors = {name: self._executor(name) for name in config.pools}
+        self._backends = backends(config.pools, self._changed)
         self._writer = Writer(config.state_dir / "fed.db", journal=uuid4())
-        adapters = Adapters(executors=executors, peers=self._links, mover=self._mover)
+        adapters = Adapters(executors=self._backends.pools, peers=self._links, mover=self._mover)
         engine = SiteEngine(_rules(config), Now(wall=time.time(), mono=time.monotonic()))
         self.runner = Runner(engine, self._writer, adapters)
-        holdings = Holdings(self.runner, executors, least_uid=config.least_uid)
+        holdings = Holdings(self.runner, self._backends.pools, least_uid=config.least_uid)
         self._bulk = Bulk(
             inputs=Inputs(config.state_dir / "staging", holdings, self.runner.inputs_here),
             results=Results(holdings),
@@ -107,6 +105,7 @@ class Daemon:
         async with AsyncExitStack() as stack:
             stack.callback(self._audit.close)
             stack.push_async_callback(self._writer.close)
+            stack.push_async_callback(self._backends.close)
             await self._tidy()
             task = asyncio.create_task(self._serve())
             stack.push_async_callback(_ended, task)
@@ -123,19 +122,6 @@ class Daemon:
 
     def _far(self, site: str) -> Far | None:
         return self._near if site == self.config.site else self._lines.remotes.get(site)
-
-    def _executor(self, name: str) -> LocalExecutor:
-        rules = self.config.pools[name]
-        pool = LocalPool(
-            name=name,
-            spool=JobFolders(rules.folder),
-            memory_mib=rules.memory_mib,
-            most_jobs=rules.most_jobs,
-            longest_s=rules.longest_s,
-            least_uid=self.config.least_uid,
-            changed=self._changed,
-        )
-        return LocalExecutor(pool if rules.cpus is None else replace(pool, cpus=rules.cpus))
 
     def _changed(self, pool: str, key: Key) -> None:
         self.runner.look(pool, (key,))

@@ -10,7 +10,7 @@ from tests.integration.federation.access.person import open_way
 from tests.unit.docs.blocks import ROOT, commands_to_run
 
 PATIENCE_S = 90
-END = "kill %1 %2; wait"
+END = "kill %1 %2; wait; cat {folder}/t/*.log >&2"
 
 
 def test_a_new_user_tries_two_sites_on_one_machine(tmp_path: Path) -> None:
@@ -26,12 +26,19 @@ def test_a_new_user_tries_two_sites_on_one_machine(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with open_way(tmp_path / "x"):
         done = subprocess.run(
-            ["bash", "-em", "-c", "\n".join([f"trap '{END}' EXIT", *lines])],
+            [
+                "timeout",
+                "--foreground",
+                str(PATIENCE_S),
+                "bash",
+                "-em",
+                "-c",
+                "\n".join([f"trap '{END.format(folder=tmp_path)}' EXIT", *lines]),
+            ],
             cwd=tmp_path,
             env={**os.environ, "PATH": path},
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
