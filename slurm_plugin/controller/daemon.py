@@ -49,7 +49,8 @@ async def running(
     engine = Engine(config, slurm, reload=reload, operators=operators, clock=clock)
     munge = Munge(config.controller.munge_socket)
     trusted = frozenset(operators | {os.getuid()})
-    server, port = await serve(engine, listen=config.controller.listen, munge=munge, trusted=trusted)
+    place, agents = config.controller, len(config.hosts)
+    server, port = await serve(engine, listen=place.listen, munge=munge, trusted=trusted, agents=agents)
     loop = asyncio.create_task(engine.run())
 
     def broken(task: "asyncio.Task[None]") -> None:

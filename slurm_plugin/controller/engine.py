@@ -29,6 +29,7 @@ from slurm_plugin.controller.keep import Keep
 from slurm_plugin.controller.notices import Notices
 from slurm_plugin.controller.pauses import Pauses
 from slurm_plugin.controller.preview import mistakes, preview
+from slurm_plugin.controller.records import Records
 from slurm_plugin.controller.rescue import Rescue
 from slurm_plugin.controller.roster import Member, Roster
 from slurm_plugin.controller.shopfront import Shopfront
@@ -69,14 +70,15 @@ class Engine:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._reload = reload
-        self._keep = Keep(config.controller.state_dir, config.controller.catalogue)
+        keep = Keep(config.controller.state_dir, config.controller.catalogue)
         self.desk = Desk(
             config=config,
-            roster=Roster(config, self._keep.load(config.hosts), clock),
+            roster=Roster(config, keep.load(config.hosts), clock),
             books=Books(slurm, config.gres),
-            shop=Shopfront(self._keep, tuple(operators)),
+            shop=Shopfront(keep, tuple(operators)),
             clock=clock,
         )
+        self._records = Records(self.desk, keep)
         self._fences = Fences(self.desk)
         self._chronicle = Chronicle(HistoryFile(config.controller.state_dir), clock, self.desk.problems)
         self._pauses = Pauses(self.desk, config.controller.state_dir, self._chronicle.note)
@@ -112,14 +114,14 @@ class Engine:
             desk.look_at([member.name])
 
     async def _listen(self, member: Member, session: object, received: AsyncIterator[pb.FromAgent]) -> None:
-        await self._remember(member)
+        await self._records.remember(member)
         async for message in received:
             if member.outbox is not session:
                 return  # it was put out: what it says is not of the node as the other agent has it
             kind = message.WhichOneof("message")
             if kind == "inventory" and message.inventory.node == member.name:
                 if member.heard(message.inventory, self.desk.clock()):
-                    await self._remember(member)
+                    await self._records.remember(member)
             elif kind == "released":
                 released = message.released
                 self._fences.ask(Fence(member=member, job_id=released.job_id, slices=tuple(released.slices)))
@@ -127,12 +129,6 @@ class Engine:
                 self.desk.steps.ended(message.result.id, message.result.error, self.desk.clock())
                 self._chronicle.ended(message.result.id, message.result.error)
             self.desk.look_at([member.name])
-
-    async def _remember(self, member: Member) -> None:
-        inventory = member.inventory
-        if inventory is not None:
-            where = self.desk.config.controller.state_dir
-            await self._written("state", where, self._keep.inventory(member.name, inventory))
 
     async def status(self) -> pb.PoolStatus:
         life = report.Life(started_at=self.started_at, passes=self.passes, last_pass_s=self.last_pass_s)
@@ -271,6 +267,7 @@ class Engine:
         partitions = (*desk.config.partitions, desk.config.wait_partition)
         read = await desk.books.read(changed, desk.roster, partitions)
         await self._set_shop()
+        await self._records.again()
         decision = await self._decide(views)
         if decision.gres.keys() - read or self._takes_away(decision):
             # Decided on an old reading, or less is to be published, which a job that has just ended does not need and
@@ -339,12 +336,4 @@ class Engine:
         if desk.config.mode is Mode.MANAGE:
             now = desk.clock()
             expected = {n for n, m in desk.roster.items() if not m.geometry and m.agent(now) is Agent.EXPECTED}
-            await self._written("catalogue", desk.config.controller.catalogue, desk.shop.write(expected))
-
-    async def _written(self, what: str, where: object, write: Awaitable[None]) -> None:
-        try:
-            await write
-        except OSError as error:
-            self.desk.problems[what] = f"can't write {where}: {error.strerror}"
-        else:
-            self.desk.problems.pop(what, None)
+            await self._records.written("catalogue", desk.config.controller.catalogue, desk.shop.write(expected))

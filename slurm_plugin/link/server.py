@@ -23,6 +23,8 @@ STREAMS = 8192  # most sessions at once on one connection; each agent has a conn
 HANDSHAKE_MS = 5_000  # who connects and says nothing is cut off
 IDLE_MS = 60_000  # and who makes no call; an agent's session is one
 SPARE_FILES = 256  # descriptors that connections leave for Slurm's commands and the controller's own files
+# Connections beside two for each agent. Who has not made a call yet may be anybody, and costs 80 KiB.
+CONNECTIONS = 4096
 FILES = 65_536  # descriptors the controller wants, if the host lets it have so many
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -167,25 +169,25 @@ def raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _limits() -> tuple[tuple[str, int], ...]:
-    """Anybody may connect: nobody can have all descriptors, or hold one without a word."""
+def _limits(agents: int) -> tuple[tuple[str, int], ...]:
+    """Anybody may connect: nobody can have all descriptors or memory, or hold one without a word."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = FILES if soft == resource.RLIM_INFINITY else soft
+    files = FILES if soft == resource.RLIM_INFINITY else soft
     return (
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
-        ("grpc.max_allowed_incoming_connections", max(1, most - SPARE_FILES)),
+        ("grpc.max_allowed_incoming_connections", max(1, min(files - SPARE_FILES, CONNECTIONS + 2 * agents))),
     )
 
 
 async def serve(
-    handler: PoolHandler, *, listen: str, munge: Munge, trusted: frozenset[int], identity: Identity | None = None
+    handler: PoolHandler, *, listen: str, munge: Munge, trusted: frozenset[int], agents: int = 0
 ) -> tuple[grpc.aio.Server, int]:
     """Start the port `listen` ("host:port", port 0: any free one). Returns the running server and its port.
 
-    Raises LinkError when the port can't be had.
+    `agents`: how many there are to be. Raises LinkError when the port can't be had.
     """
-    identity = identity or make_identity()
-    server = grpc.aio.server(options=(*_OPTIONS, *_limits()))
+    identity = make_identity()
+    server = grpc.aio.server(options=(*_OPTIONS, *_limits(agents)))
     gate = Gate(identity=identity, munge=munge, trusted=trusted)
     pool_pb2_grpc.add_PoolServicer_to_server(_Servicer(gate, handler), server)  # type: ignore[no-untyped-call]
     tls = grpc.ssl_server_credentials([(identity.key_pem, identity.certificate_pem)])

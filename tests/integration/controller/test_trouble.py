@@ -313,3 +313,18 @@ async def test_an_error_beside_the_passes_ends_no_controller(
     async with controller(socket, tmp_path) as site, site.agent("n1", pools.MIXED), await site.link() as link:
         await until(lambda: len(failed) > 2 and site.gres("n1").get("3g.40gb") == 1)
         assert "drains began anew after RuntimeError: a defect" in (await link.status()).problems
+
+
+async def test_what_could_not_be_written_is_written_once_it_can_be_and_told_until_then(
+    socket: Path, tmp_path: Path
+) -> None:
+    in_the_way = tmp_path / "state" / "nodes"
+    in_the_way.parent.mkdir()
+    in_the_way.write_text("")
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN), site.agent("n2", pools.SEVEN):
+        await until(lambda: "can't write" in site.engine.desk.problems.get("state", ""))
+        await two_passes(site)
+        assert "state" in site.engine.desk.problems
+        in_the_way.unlink()  # nobody says anything meanwhile
+        await until(lambda: "state" not in site.engine.desk.problems)
+        assert {path.name for path in in_the_way.iterdir()} == {"n1.pb", "n2.pb"}

@@ -314,3 +314,21 @@ def test_takes_as_many_descriptors_as_it_may() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "(2000, 2000)\n"
+
+
+@pytest.mark.usefixtures("files")
+async def test_those_who_have_made_no_call_have_no_more_connections_than_there_is_memory_for(
+    socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HANDSHAKE_MS", 1000)
+    monkeypatch.setattr(server, "CONNECTIONS", 20)
+    async with running(socket, Echo()) as address:
+        async with await open_link(address, munge=Munge(socket)) as link, link.session() as session:
+            silent = await idlers(address, 40)
+            await until_cut_off(silent[20:])  # at once, there is no room for them
+            assert not all(cut_off(one) for one in silent[:19])
+            await session.send(pb.FromAgent(released=pb.Released(job_id=7)))
+            assert (await anext(aiter(session))).verdict.job_id == 7
+            await until_cut_off(silent[:20])
+        async with await open_link(address, munge=Munge(socket)) as link:
+            assert (await link.status()).pool == "hpc"
