@@ -39,7 +39,7 @@ def backends(pools: Mapping[str, PoolRules], changed: Changed) -> Backends:
     for name, rules in pools.items():
         backend = rules.backend
         if isinstance(backend, MountedPool):
-            host = MountedHost(Spool(backend.folder), backend.site, least_uid=backend.least_uid)
+            host = MountedHost(Spool(backend.folder, shared=True), backend.site, least_uid=backend.least_uid)
             found.pools[name] = SlurmExecutor(backend.slurm, host)
         elif isinstance(backend, DistantPool):
             there = SshHost(SshLink(backend.login), backend.place)
