@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from slurm_plugin.catalogue import Catalogue
+from slurm_plugin.cli.doctor_gpus import gpu_findings
 from slurm_plugin.cli.screen import safe
-from slurm_plugin.cli.view import GpuView, NodeView, PauseView, PoolView, SliceState
+from slurm_plugin.cli.view import NodeView, PauseView, PoolView, SliceState
 from slurm_plugin.findings import Finding, found
 from slurm_plugin.pool import GresNames, Mode
 from slurm_plugin.ports import GresItem, QueuedJob
@@ -89,7 +90,7 @@ def pool_findings(pool: PoolView, names: GresNames, now: float, takes: Takes = _
         findings += _gpu_also(node, takes)
         for gpu in node.gpus:
             if takes(node.name, gpu.index):
-                findings += _gpu(node, gpu)
+                findings += gpu_findings(node, gpu)
     return tuple(findings)
 
 
@@ -268,41 +269,3 @@ def _gpu_also(node: NodeView, takes: Takes) -> Iterator[Finding]:
     free = sum(not takes(node.name, gpu.index) for gpu in node.gpus)
     if node.gpus and offered > free:
         yield found("gpu-also", node=node.name, gpus=offered, free=free, host=shlex.quote(node.name))
-
-
-def _out_of_fault(fault: str, host: str, index: int) -> str:
-    """What to do about a GPU that is out of use: end what holds it, else reset it, else restart its node."""
-    if re.search(r"GPU is lost|fallen off", fault):
-        return f"scontrol update nodename={host} state=drain reason='GPU {index} is lost'; scontrol reboot ASAP {host}"
-    if service := re.search(r"[\w@.-]+\.service", fault):
-        return f"ssh {host} systemctl stop {shlex.quote(service[0])} && vgpu apply"
-    if pid := re.search(r"held by pid (\d+)", fault):
-        return f"ssh {host} kill {pid[1]} && vgpu apply"
-    if "quarantined" in fault:
-        return (
-            f"ssh {host} 'fuser -v /dev/nvidia{index}'   # stop what is there, such as DCGM, and vgpu apply;"
-            f" else, without jobs there: ssh {host} nvidia-smi --gpu-reset -i {index}, or reboot the node"
-        )
-    return f"ssh {host} nvidia-smi -q -i {index}"
-
-
-def _gpu(node: NodeView, gpu: GpuView) -> Iterator[Finding]:
-    facts = {"node": node.name, "index": gpu.index, "host": shlex.quote(node.name)}
-    if gpu.fault:
-        jobs = sorted({job for piece in gpu.slices for job in piece.jobs})
-        named = f" (job {', '.join(map(str, jobs))} has slices there)" if jobs else ""
-        todo = _out_of_fault(gpu.fault, shlex.quote(node.name), gpu.index)
-        yield found("gpu-fault", fault=gpu.fault, jobs=named, todo=todo, **facts)
-    if gpu.mig in ("disabled", "pending"):
-        yield found("mig-off", mig=gpu.mig, **facts)
-    if gpu.mig == "enabled" and not gpu.slices and not gpu.fault:
-        yield found("empty-gpu", **facts)
-    for piece in gpu.slices:
-        at = {"profile": piece.profile, "start": piece.start, "gi": piece.gi}
-        if piece.state is SliceState.HELD:
-            pid = re.search(r"\d+", piece.held_by)
-            yield found("slice-held", who=piece.held_by, pid=pid[0] if pid else "PID", **facts, **at)
-        if piece.state is SliceState.FOREIGN:
-            yield found("foreign-instance", **facts, **at)
-        if piece.state is SliceState.HALF_MADE:
-            yield found("half-made", **facts, **at)

@@ -136,7 +136,7 @@ GPUS = {
     "gpu-fault": Fault(
         "{node} GPU {index}: {fault}{jobs}",
         "the GPU is left out of the pool until this is gone",
-        "{todo}",
+        "{line}",
     ),
     "mig-off": Fault(
         "{node} GPU {index}: MIG mode is {mig}",
