@@ -20,6 +20,7 @@ from federation.wire.convert import key_to_wire
 from slurm_plugin import atomic
 
 WINDOW_BYTES = 4 << 20  # that may be on their way, of one stream
+MAX_MISSING = 1 << 40  # bytes of one gap
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class Pull:
         """Synchronous, and reads a small file."""
         self._key = key
         self.folder = folder
-        self.streams = {name: Stream() for name in STREAMS}
+        self.streams: dict[str, Stream] = {}
         self.caught_up: set[str] = set()  # all that there was has come
         self.changed = asyncio.Event()
         self._asks: asyncio.Queue[pb.OutputAsk] = asyncio.Queue()
@@ -62,8 +63,8 @@ class Pull:
             name: os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600) for name in STREAMS
         }
         try:
+            self._load()
             for name, stream in self.streams.items():
-                stream.written = stream.durable
                 if not stream.ended:
                     self._ask(name)
             if not self.ended:
@@ -102,6 +103,8 @@ class Pull:
             else:
                 self.caught_up.add(name)
         elif kind == "missing":
+            if part.missing > MAX_MISSING:
+                raise Unavailable(f"{part.missing} bytes of {name} can't be missing")
             stream.gaps.append((stream.written, part.missing))
             stream.written += part.missing
         elif kind == "end":
@@ -130,6 +133,8 @@ class Pull:
             raise Unavailable(f"can't keep the output: {error.strerror}", hint="make room in state_dir") from None
 
     def _load(self) -> None:
+        """What is durable, and nothing else."""
+        self.streams = {name: Stream() for name in STREAMS}
         try:
             known = json.loads((self.folder / "pulled.json").read_bytes())
         except FileNotFoundError:
