@@ -1,6 +1,7 @@
 """Commands that ask the controller: status, show, explain, plan, apply, doctor."""
 
 import re
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -40,17 +41,23 @@ def status(context: typer.Context, json: Json = False) -> None:
 @show.command("job")
 def show_job(
     context: typer.Context,
-    job_id: Annotated[int, typer.Argument(metavar="JOBID", min=1)],
+    job_id: Annotated[str, typer.Argument(metavar="JOBID", help="Of an array's element its own: squeue -o %A.")],
     json: Json = False,
 ) -> None:
     """The slices of a job: UUID, GPU and compute instance, placement, profile, isolation."""
     from slurm_plugin.cli.text import job_lines
     from slurm_plugin.cli.view import job_view
 
-    job = job_view(_pool(context.obj), job_id)
+    number = _job_number(job_id)
+    if "_" in job_id:
+        raise RequestError(
+            f"{job_id!r} is an element of an array, and the pool knows it by its own number",
+            hint=f"squeue -h -j {shlex.quote(job_id)} -o %A prints it",
+        )
+    job = job_view(_pool(context.obj), number)
     if job is None:
         raise RequestError(
-            f"the pool holds nothing for job {job_id}", hint=f"squeue -j {job_id} says whether Slurm knows it"
+            f"the pool holds nothing for job {number}", hint=f"squeue -j {number} says whether Slurm knows it"
         )
     if json:
         emit_document("job", job)
@@ -107,10 +114,7 @@ def explain(
     from slurm_plugin.cli.target import target_of
     from slurm_plugin.cli.text import explanation_lines
 
-    number = re.match(r"([1-9][0-9]{0,9})(_.*)?$", job)
-    if number is None or int(number[1]) > MAX_JOB_ID:
-        raise RequestError(f"{job!r} is no job id", hint="write it as squeue shows it: 12, 12_3")
-    told = fetch_explanation(target_of(context.obj), int(number[1]))
+    told = fetch_explanation(target_of(context.obj), _job_number(job))
     if json:
         emit_document("explanation", told)
     else:
@@ -201,6 +205,14 @@ def local_time(at: float) -> str:
     """A time on this host's clock: 14:05 when it is within half a day, else with its date."""
     form = "%H:%M" if abs(at - time.time()) < HALF_A_DAY_S else "%Y-%m-%d %H:%M"
     return time.strftime(form, time.localtime(at))
+
+
+def _job_number(text: str) -> int:
+    """Of a job as squeue shows it; of an array and its elements the array's. Raises RequestError."""
+    number = re.fullmatch(r"([1-9][0-9]{0,9})(_.*)?", text)
+    if number is None or int(number[1]) > MAX_JOB_ID:
+        raise RequestError(f"{text!r} is no job id", hint="write it as squeue shows it: 12, 12_3")
+    return int(number[1])
 
 
 def _pool(where: Where) -> "PoolView":

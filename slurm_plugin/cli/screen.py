@@ -35,6 +35,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def picture(gpu: GpuView) -> str:
     """One GPU's memory axis: `[####][--]..` is a busy slice of four, an idle one of two, and two free."""
+    if not gpu.uuid:
+        return "(unreadable)"
     if gpu.mig != "enabled":
         return f"(MIG {safe(gpu.mig) or 'unknown'})"
     cells = ["."] * gpu.memory_slices

@@ -90,7 +90,8 @@ def test_every_option_has_an_environment_variable_and_a_help_text() -> None:
     [
         (["stats"], 2, "error: No such command 'stats'"),
         (["status", "--jsno"], 2, "error: No such option"),
-        (["show", "job", "x"], 2, "error: Invalid value for 'JOBID'"),
+        (["show", "job", "x"], 3, "error: 'x' is no job id"),
+        (["show", "job", "41_2"], 3, "error: '41_2' is an element of an array"),
         (["show", "job", "-1"], 2, "error: "),
         (["status"], 2, "error: no pool file that can be read: "),
         (["--controller", "127.0.0.1:1", "status"], 6, "error: no controller at 127.0.0.1:1"),

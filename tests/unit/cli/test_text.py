@@ -143,6 +143,13 @@ def test_a_gpu_whose_mig_is_off_has_no_picture() -> None:
     assert picture(pool_view(raw).nodes[0].gpus[0]) == "(MIG disabled)"
 
 
+def test_a_gpu_that_could_never_be_read_is_not_said_to_lack_mig() -> None:
+    raw = status()
+    gpu = raw.nodes[0].inventory.gpus[0]
+    gpu.uuid, gpu.mig = "", "unsupported"
+    assert picture(pool_view(raw).nodes[0].gpus[0]) == "(unreadable)"
+
+
 def test_a_plan_lists_every_gpu_with_its_reason() -> None:
     shape = pool_pb2.SliceShape
     reply = pool_pb2.PlanReply(
