@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from federation.access.acting import LEAST_UID, Account, account_of
-from federation.errors import Refused, Unavailable
-from federation.executors import layout, processes
+from federation.errors import FedError, Refused, Unavailable
+from federation.executors import children, layout, processes
 from federation.executors.layout import Record
 from federation.executors.spool import Spool
 from federation.model.messages import Room
@@ -82,9 +82,8 @@ class LocalExecutor:
             files = layout.files(key, spec, most_memory_mib=limit_mib)
             await asyncio.to_thread(self._spool.lay, key, account, files | {"cpus": str(spec.cpus).encode()})
             child = await self._start(key, spec, account)
-        except BaseException:
-            if key not in self._started:
-                del taken[key]
+        except FedError:
+            taken.pop(key, None)
             raise
         return str(child)
 
@@ -101,32 +100,23 @@ class LocalExecutor:
 
     async def _start(self, key: Key, spec: JobSpec, account: Account) -> int:
         argv = layout.argv(str(self._spool.folder(key)), spec.time_limit_s or self._pool.longest_s)
-        null = asyncio.subprocess.DEVNULL
-        self_user = account.uid == os.geteuid()
-        starting = asyncio.create_subprocess_exec(
-            *argv,
-            env=self._env(account),
-            cwd="/",
-            stdin=null,
-            stdout=null,
-            stderr=null,
-            start_new_session=True,
-            user=None if self_user else account.uid,
-            group=None if self_user else account.gid,
-            extra_groups=None if self_user else account.groups,
-        )
+        starting = asyncio.ensure_future(asyncio.to_thread(children.start, argv, self._env(account), account))
+        starting.add_done_callback(partial(self._keep, key))
         try:
-            child = await starting
+            child = await asyncio.shield(starting)  # a call that is cut off loses no child
         except OSError as error:
             raise Unavailable(f"a process for the job can't be started: {error.strerror}") from None
         except subprocess.SubprocessError as error:  # between the fork and the program
             raise Unavailable(f"a process of {account.name}'s can't be started: {error}") from None
-        self._started[key] = asyncio.create_task(self._reap(key, child))
         log.info("local.started", extra={"job": str(key), "pid": child.pid, "user": account.name})
         return child.pid
 
-    async def _reap(self, key: Key, child: asyncio.subprocess.Process) -> None:
-        await child.wait()
+    def _keep(self, key: Key, starting: "asyncio.Future[subprocess.Popen[bytes]]") -> None:
+        if not starting.cancelled() and starting.exception() is None:
+            self._started[key] = asyncio.create_task(self._reap(key, starting.result()))
+
+    async def _reap(self, key: Key, child: "subprocess.Popen[bytes]") -> None:
+        await children.ended(child)
         self._started.pop(key, None)
         if self._pool.changed is not None:
             self._pool.changed(self._pool.name, key)

@@ -155,6 +155,8 @@ class SshFiles:
         root = await self._shell.root()
         for name, size in zip((layout.STDOUT, layout.STDERR), sizes, strict=True):
             here = Here(folder=self._copies.folder(key), path=name.encode(), account=account)
+            if not whole and await asyncio.to_thread(_size, here) == size:
+                continue
             there = os.fsencode(f"{root}/{layout.name_of(key)}/{name}")
             got = await self._shell.files(partial(transfer.follow, there=there, size=size, here=here, right=whole))
             if not whole:
@@ -181,6 +183,13 @@ class SshFiles:
         """Nothing more is brought of it."""
         if task := self._fetching.get(key):
             task.cancel()
+
+
+def _size(here: Here) -> int:
+    try:
+        return (here.folder / os.fsdecode(here.path)).lstat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _owner(folder: Path) -> Account:

@@ -1,6 +1,7 @@
 """This host's own processes as a pool: what has no room is not taken, and what died without a word is gone."""
 
 import asyncio
+import gc
 import os
 import signal
 from pathlib import Path
@@ -81,6 +82,15 @@ async def test_what_a_user_claims_about_his_processes_harms_nobody(rig: Rig) -> 
     await rig.executor.signal(key, signal.SIGCONT)
     await rig.executor.stop(key)  # his own are found by their mark
     assert (await rig.ended(key)).signal == signal.SIGTERM
+
+
+async def test_a_job_outlives_the_end_of_its_daemons_event_loop(rig: Rig) -> None:
+    key = await asyncio.to_thread(asyncio.run, rig.submit(WAITS + b"exit 3\n"))
+    gc.collect()  # what the loop had of its children
+    rig.restart()
+    await rig.until(key, Sight.RUNNING)
+    (await rig.wrote(key, "up")).with_name("go-on").touch()
+    assert (await rig.ended(key)).exit_code == 3
 
 
 async def test_an_end_is_told_at_once_to_who_waits(folder: Path) -> None:
