@@ -1,24 +1,19 @@
 """Every backend, each with the least that it needs."""
 
-import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from federation.access.acting import account_of
 from federation.executors.host import MountedHost
 from federation.executors.local import LocalExecutor, LocalPool
 from federation.executors.slurm import SlurmExecutor, SlurmPool
 from federation.executors.spool import Spool
-from federation.executors.ssh_host import SshHost, SshPlace
-from federation.executors.ssh_link import SshLink
 from slurm_plugin.lab.people import ensure_people
 from slurm_plugin.slurm.process import Site
-from tests.contract.federation.executors.rig import USER, Rig
-from tests.contract.federation.executors.sshd import Sshd
+from tests.contract.federation.executors.rig import Rig
+from tests.contract.federation.executors.sshd import Sshd, behind_ssh
 from tests.e2e.bare_slurm import BareSlurm, bare_slurm
 
 _LUA = """\
@@ -65,24 +60,3 @@ async def rig(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Rig
         return
     site = Site(conf=request.getfixturevalue("slurm").conf)
     yield Rig(lambda: SlurmExecutor(SlurmPool(name="batch"), MountedHost(spool, site)), spool)
-
-
-@asynccontextmanager
-async def behind_ssh(sshd: Sshd, folder: Path) -> AsyncIterator[Rig]:
-    """A folder of the user's stands for his home there."""
-    root = folder / "there"
-    root.mkdir()
-    account = account_of(USER)
-    os.chown(root, account.uid, account.gid)
-    hosts: list[SshHost] = []
-
-    def make() -> SlurmExecutor:
-        place = SshPlace(copies=Spool(folder / "copies"), users=frozenset({USER}), root=str(root / "spool"))
-        hosts.append(SshHost(SshLink(sshd.login()), place))
-        return SlurmExecutor(SlurmPool(name="batch"), hosts[-1])
-
-    try:
-        yield Rig(make, Spool(root / "spool"))
-    finally:
-        for host in hosts:
-            await host.close()

@@ -4,12 +4,16 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from federation.access.acting import account_of
-from federation.executors.ssh_link import Login
-from tests.contract.federation.executors.rig import USER
+from federation.executors.slurm import SlurmExecutor, SlurmPool
+from federation.executors.spool import Spool
+from federation.executors.ssh_host import SshHost, SshPlace
+from federation.executors.ssh_link import PING_S, Login, SshLink
+from tests.contract.federation.executors.rig import USER, Rig
 from tests.e2e.bare_slurm import wait
 
 _CONFIG = """\
@@ -112,3 +116,24 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@asynccontextmanager
+async def behind_ssh(sshd: Sshd, folder: Path, *, ping_s: float = PING_S) -> AsyncIterator[Rig]:
+    """A folder of the user's stands for his home there."""
+    root = folder / "there"
+    root.mkdir()
+    account = account_of(USER)
+    os.chown(root, account.uid, account.gid)
+    hosts: list[SshHost] = []
+
+    def make() -> SlurmExecutor:
+        place = SshPlace(copies=Spool(folder / "copies"), users=frozenset({USER}), root=str(root / "spool"))
+        hosts.append(SshHost(SshLink(sshd.login(), ping_s=ping_s), place))
+        return SlurmExecutor(SlurmPool(name="batch"), hosts[-1])
+
+    try:
+        yield Rig(make, Spool(root / "spool"))
+    finally:
+        for host in hosts:
+            await host.close()
