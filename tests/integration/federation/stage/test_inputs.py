@@ -1,0 +1,162 @@
+"""Inputs at a target: put together only as the job's signed spec says, as its user, and for its own site."""
+
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+import pytest
+
+from federation.errors import Refused
+from federation.model.job import Attempt
+from federation.model.spec import Input, JobSpec
+from federation.model.states import Target
+from federation.model.token import Key
+from federation.ports import Place
+from federation.proto.federation.v1 import federation_pb2 as pb
+from federation.stage.chunks import CHUNK_BYTES
+from federation.stage.holdings import Holdings
+from federation.stage.inputs import Inputs
+from federation.store.opening import in_memory
+from federation.store.store import Store
+from federation.wire.convert import key_to_wire
+from tests.integration.federation.access.person import open_way
+from tests.integration.federation.stage.bench import KEY, chunks, file_of
+
+T = TypeVar("T")
+DATA = os.urandom(2 * CHUNK_BYTES + 5)
+UID = 65534  # nobody's, whom every host has
+
+
+@dataclass
+class Far:
+    """A site with one attempt that waits for its inputs."""
+
+    folder: Path
+    files: Sequence[pb.File]
+    store: Store = field(init=False)
+    here: list[Key] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.store = Store(in_memory(), journal=UUID(int=1))
+        inputs = tuple(Input(path=one.path, size=one.size, sha256=one.sha256) for one in self.files)
+        attempt = Attempt(key=KEY, origin="edge", pool="batch", user="nobody", state=Target.STAGING)
+        self.store.add_attempt(attempt, JobSpec(user="ann", inputs=inputs))
+        self.work = self.folder / "work"
+        self.work.mkdir()
+        os.chown(self.work, UID, UID)
+        self.inputs = Inputs(self.folder / "staging", Holdings(self, {"batch": self}, least_uid=1000), self.told)
+
+    async def read(self, call: Callable[[Store], T]) -> T:
+        return call(self.store)
+
+    async def place(self, key: Key, user: str) -> Place:
+        return Place(folder=self.work, stdout=self.folder / "o", stderr=self.folder / "e")
+
+    async def told(self, key: Key) -> None:
+        self.here.append(key)
+
+    async def put(self, *parts: bytes, site: str = "edge") -> int:
+        async def sent() -> AsyncIterator[pb.Chunk]:
+            for one in parts:
+                yield pb.Chunk(key=key_to_wire(KEY), sha256=hashlib.sha256(one).digest(), data=one)
+
+        return (await self.inputs.put(site, sent())).chunks
+
+    async def commit(self, *files: pb.File) -> list[bytes]:
+        request = pb.CommitRequest(key=key_to_wire(KEY), manifest=pb.Manifest(files=files))
+        return list((await self.inputs.commit("edge", request)).missing)
+
+
+@pytest.fixture
+def passable(tmp_path: Path) -> Iterator[Path]:
+    with open_way(tmp_path / "x"):
+        yield tmp_path
+
+
+async def test_files_are_put_together_as_the_job_s_user_once_all_is_there(passable: Path) -> None:
+    file = file_of(b"in/data", DATA)
+    there = Far(passable, [file])
+    first, *rest = chunks(DATA)
+    assert await there.put(first) == 1
+    asked = pb.ChunkList(key=key_to_wire(KEY), sha256=file.chunks)
+    assert list((await there.inputs.which("edge", asked)).sha256) == [file.chunks[0]]
+    assert await there.commit(file) == list(file.chunks[1:])
+    assert there.here == []
+    await there.put(*rest)
+    assert await there.commit(file) == []
+    assert there.here == [KEY]
+    assert (there.work / "in/data").read_bytes() == DATA
+    assert (there.work / "in/data").stat().st_uid == UID
+    assert not (passable / "staging" / f"{KEY.token}.{KEY.attempt}").exists()
+
+
+async def test_more_bytes_than_were_said_are_refused(passable: Path) -> None:
+    there = Far(passable, [file_of(b"small", b"abc")])
+    with pytest.raises(Refused, match="more bytes"):
+        await there.put(b"abcd")
+    with pytest.raises(Refused, match="more bytes"):
+        await there.put(b"abc", b"d")
+
+
+@pytest.mark.parametrize("site", ["other", "edge-2", ""])
+async def test_another_site_is_told_nothing(passable: Path, site: str) -> None:
+    there = Far(passable, [file_of(b"small", b"abc")])
+    with pytest.raises(Refused, match="is not here"):
+        await there.put(b"abc", site=site)
+    with pytest.raises(Refused, match="is not here"):
+        await there.inputs.which(site, pb.ChunkList(key=key_to_wire(KEY)))
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [],
+        [file_of(b"other", b"abc")],
+        [file_of(b"small", b"abx")],
+        [file_of(b"small", b"abcd")],
+        [file_of(b"small", b"abc"), file_of(b"small", b"abc")],
+        [pb.File(path=b"small", size=3, sha256=hashlib.sha256(b"abc").digest())],
+    ],
+)
+async def test_a_list_that_is_not_the_signed_one_is_refused(passable: Path, files: list[pb.File]) -> None:
+    there = Far(passable, [file_of(b"small", b"abc")])
+    await there.put(b"abc")
+    with pytest.raises(Refused):
+        await there.commit(*files)
+    assert list(there.work.iterdir()) == []
+
+
+async def test_chunks_that_are_not_the_signed_whole_leave_no_file(passable: Path) -> None:
+    there = Far(passable, [file_of(b"small", b"abc")])
+    lying = file_of(b"small", b"xyz")
+    lying.sha256 = hashlib.sha256(b"abc").digest()
+    await there.put(b"xyz")
+    with pytest.raises(Refused, match="not the one that the job names"):
+        await there.commit(lying)
+    assert list(there.work.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", [b"../x", b"/etc/x", b"link/x", b"a//b"])
+async def test_an_input_can_not_be_written_outside(passable: Path, path: bytes) -> None:
+    there = Far(passable, [file_of(path, b"abc")])
+    (passable / "elsewhere").mkdir(mode=0o777)
+    (there.work / "link").symlink_to(passable / "elsewhere")
+    await there.put(b"abc")
+    with pytest.raises(Refused):
+        await there.commit(file_of(path, b"abc"))
+    assert list((passable / "elsewhere").iterdir()) == []
+
+
+async def test_an_attempt_that_went_on_takes_no_more(passable: Path) -> None:
+    there = Far(passable, [file_of(b"small", b"abc")])
+    known = there.store.attempt(KEY)
+    assert known is not None
+    there.store.save_attempt(replace(known, state=Target.READY), was=known, told=True)
+    with pytest.raises(Refused, match="takes no inputs"):
+        await there.put(b"abc")
+    assert await there.commit(file_of(b"small", b"abc")) == []
+    assert there.here == []
