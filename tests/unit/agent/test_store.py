@@ -22,7 +22,7 @@ def test_grants_come_back_as_they_were_saved(store: Store, tmp_path: Path) -> No
     store.delete(9)
     again = Store(tmp_path / "state")
     again.open()
-    assert again.grants() == (grant(7, "MIG-a", "MIG-b", uid=1001, started_at=5),)
+    assert again.grants()[0] == (grant(7, "MIG-a", "MIG-b", uid=1001, started_at=5),)
 
 
 def test_nobody_but_root_can_read_the_state(store: Store, tmp_path: Path) -> None:
@@ -31,11 +31,26 @@ def test_nobody_but_root_can_read_the_state(store: Store, tmp_path: Path) -> Non
     assert (tmp_path / "state/grants/7.json").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"job_id": "x"}', "\udcff", '"a"'])
-def test_a_file_that_makes_no_sense_is_set_aside(store: Store, tmp_path: Path, text: str) -> None:
-    (tmp_path / "state/grants/9.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert store.grants() == ()
-    assert (tmp_path / "state/grants/9.bad").exists()
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"job_id": "x"}', "\udcff", '"a"', "another job's"])
+def test_a_file_that_makes_no_sense_stays_and_names_its_job(store: Store, tmp_path: Path, text: str) -> None:
+    store.save(grant(7, "MIG-a"))
+    anothers = (tmp_path / "state/grants/7.json").read_bytes()
+    said = anothers if text == "another job's" else text.encode("utf-8", "surrogateescape")
+    (tmp_path / "state/grants/9.json").write_bytes(said)
+    for _ in range(2):
+        assert store.grants() == ((grant(7, "MIG-a"),), frozenset({9}))
+
+
+def test_a_file_that_is_no_jobs_is_set_aside(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "state/grants/x.json").write_text("{")
+    assert store.grants() == ((), frozenset())
+    assert (tmp_path / "state/grants/x.bad").exists()
+
+
+def test_a_file_that_can_not_be_read_is_not_taken_for_garbage(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "state/grants/9.json").mkdir()
+    with pytest.raises(OSError, match=r"9\.json"):
+        store.grants()
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
@@ -48,7 +63,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="no space"):
         store.save(grant(7, "MIG-b"))
-    assert store.grants() == (grant(7, "MIG-a"),)
+    assert store.grants()[0] == (grant(7, "MIG-a"),)
     assert [path.name for path in (tmp_path / "state/grants").iterdir()] == ["7.json"]
 
 
@@ -60,7 +75,7 @@ def test_a_prolog_waits_for_no_disk_and_what_outlives_the_machine_does(
 
     monkeypatch.setattr(os, "fsync", broken)
     store.save(grant(7, "MIG-a"))
-    assert store.grants() == (grant(7, "MIG-a"),)
+    assert store.grants()[0] == (grant(7, "MIG-a"),)
     with pytest.raises(OSError, match="no disk"):
         store.save_terms(Terms())
 
