@@ -54,8 +54,12 @@ async def test_gres_that_somebody_left_out_comes_back_when_it_is_ours_and_is_tol
     gpu = GresItem(name="gpu", type="h100", count=4)
     slurm = DictSlurm({"n1": pools.slurm_node("n1"), "n2": pools.slurm_node("n2")})
     slurm.node_list["n1"] = replace(slurm.node_list["n1"], gres=(gpu, *slurm.node_list["n1"].gres))
-    async with controller(socket, tmp_path, slurm=slurm) as site, site.agent("n1", pools.SEVEN):
-        await until(lambda: site.gres("n1").get("1g.10gb") == 7)
+    async with (
+        controller(socket, tmp_path, slurm=slurm) as site,
+        site.agent("n1", pools.SEVEN),
+        site.agent("n2"),
+    ):
+        await until(lambda: site.gres("n1").get("1g.10gb") == 7 and "pad" in site.gres("n2"))
         slurm.node_list["n1"] = replace(slurm.node_list["n1"], gres=(pools.vgpu("pad", 0), pools.vgpu("1g.10gb", 0)))
         await until(lambda: GresItem(name="vgpu_mem", count=32) in slurm.node_list["n1"].gres)
         assert site.gres("n1") == {"1g.10gb": 7, "pad": 993}
