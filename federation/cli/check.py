@@ -68,11 +68,16 @@ def _users(found: "FedConfig") -> list[str]:
 
 
 def _places(found: "FedConfig", config: Path) -> list[str]:
+    from federation.config_pools import MountedPool
     from federation.errors import ConfigError
     from federation.pki.files import check_place
 
     folders = (found.audit.path.parent, found.local.socket.parent)
-    wrong = [f"there is no folder {place}" for place in folders if not place.is_dir()]
+    shared = [pool.backend.folder for pool in found.pools.values() if isinstance(pool.backend, MountedPool)]
+    lacking = [
+        f"there is no folder {place}: is it mounted? Make it with mode 0711" for place in shared if not place.is_dir()
+    ]
+    wrong = lacking + [f"there is no folder {place}" for place in folders if not place.is_dir()]
     for place in (config, *(one for one in folders if one.is_dir())):
         try:
             check_place(place)

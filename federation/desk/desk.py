@@ -52,10 +52,9 @@ class Desk:
             task = asyncio.current_task()
             assert task is not None
             tasks.add(task)
-            try:
+            with suppress(asyncio.CancelledError):  # or asyncio of Python 3.11 logs it as a fault
                 await self._serve(reader, writer)
-            finally:
-                tasks.discard(task)
+            tasks.discard(task)
 
         server = await asyncio.start_unix_server(serve, sock=listening(path), limit=MAX_LINE)
         try:

@@ -15,6 +15,7 @@ from federation.cli.main import run
 from tests.integration.federation.access.person import open_way
 
 PATIENCE_S = 60.0
+LOCAL = "{{local: {{folder: {spool}, cpus: 8}}}}"
 GUEST = "nobody"  # a user that every host has; his uid is large
 FED = (sys.executable, "-c", "from federation.cli.main import main; main()")
 
@@ -35,11 +36,11 @@ tls: {{certificate: {folder}/site.pem, ca: [{folder}/ca.pem], crl: [{folder}/crl
 local: {{socket: {folder}.sock}}
 audit: {{path: {folder}/audit.log}}
 pools:
-  batch: {{local: {{folder: {spool}, cpus: 8}}}}
+  batch: {pool}
 peers:
   edge:
     pools: [batch]
-    users: {{root: nobody}}
+    users: {{root: {guest}}}
 """
 
 
@@ -117,8 +118,8 @@ class Pair:
 
 
 @contextlib.contextmanager
-def pair(root: Path) -> Iterator[Pair]:
-    """Both are up; at the end both are ended, and must have logged nothing that is a fault of ours."""
+def pair(root: Path, pool: str = LOCAL, guest: str = GUEST) -> Iterator[Pair]:
+    """Both are up, and hpc has this pool, whose jobs run as `guest`. At the end neither has logged a fault of ours."""
     with open_way(root / "x"), socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -127,7 +128,8 @@ def pair(root: Path) -> Iterator[Pair]:
         for name, text in (("edge", EDGE), ("hpc", HPC)):
             folder = root / name
             assert run(["pki", "issue", name, "--folder", str(root / "pki"), "--out", str(folder)]) == 0
-            (folder / "fed.yaml").write_text(text.format(folder=folder, port=port, spool=root / "spool"))
+            backend = pool.format(spool=root / "spool")
+            (folder / "fed.yaml").write_text(text.format(folder=folder, port=port, pool=backend, guest=guest))
         (root / "home").mkdir()
         found = Pair(edge=Site("edge", root / "edge"), hpc=Site("hpc", root / "hpc"), home=root / "home")
         try:
