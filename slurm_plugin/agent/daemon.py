@@ -142,6 +142,7 @@ class Agent:
         """
         soon = asyncio.get_running_loop().call_later(READY_S, tell_ready)
         await self.slices.repair()
+        await self.runs.settle_claims()
         soon.cancel()
         tell_ready()
         await self.session.run()
@@ -171,7 +172,7 @@ class Agent:
             agent_version=self._version,
             started_at=self._started_at,
             clock=time.time(),
-            alarms=[*self.losses.alarms(), *self.runs.ledger.alarms()],
+            alarms=[*self.losses.alarms(), *self.runs.alarms()],
             unconfined=self.cgroup.why_not,
             unseen=self._unseen,
             fault=self.runs.ledger.fault,

@@ -101,13 +101,16 @@ class DeviceCgroup:
             return bool(_programs(self._mount / slurms))
         return f"/{path}/".endswith(f"/{self._folder}/{_name(run)}/") and bool(_programs(self._mount / path))
 
-    def sweep(self, alive: frozenset[RunKey]) -> None:
-        """Remove the cgroups of runs that are over. Where somebody of such a run lives on, he may open nothing more."""
+    def sweep(self, alive: frozenset[RunKey], jobs: Collection[int] = ()) -> None:
+        """Remove the cgroups of runs that are over. Where somebody of such a run lives on, he may open nothing more.
+
+        Of `jobs` it isn't known which run they have.
+        """
         major = self._major()
         for home in tuple(self._homes):
             for folder in _folders(home):
                 match = _RUN.fullmatch(folder.name)
-                if match is None or RunKey(job_id=int(match[1]), started_at=int(match[2]), uid=int(match[3])) in alive:
+                if match is None or int(match[1]) in jobs or _run(match) in alive:
                     continue
                 try:
                     folder.rmdir()
@@ -236,6 +239,10 @@ def _slurms(path: str, job_id: int) -> str | None:
     """The job's own cgroup where Slurm made one: it holds all of the job's steps."""
     before, found, _ = f"/{path}/".partition(f"/job_{job_id}/")
     return f"{before}/job_{job_id}".lstrip("/") if found else None
+
+
+def _run(match: re.Match[str]) -> RunKey:
+    return RunKey(job_id=int(match[1]), started_at=int(match[2]), uid=int(match[3]))
 
 
 def _name(run: RunKey) -> str:

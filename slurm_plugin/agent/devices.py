@@ -41,9 +41,9 @@ class Devices:
             return False
         return True
 
-    def is_roots(self, instance: Instance) -> bool:
-        """False while a device of this slice is still a user's, who could open it. Raises OSError."""
-        return all(path.lstat().st_uid == 0 for path in self.nodes(instance) if path.exists())
+    def owner(self, instance: Instance) -> int:
+        """The user who could open a device of this slice; 0: root alone. Raises OSError."""
+        return max((path.lstat().st_uid for path in self.nodes(instance) if path.exists()), default=0)
 
     def nodes(self, instance: Instance) -> tuple[Path, ...]:
         """Where a slice's two device nodes are."""

@@ -5,7 +5,7 @@ each run and now and then. A file that can't be deleted is remembered and tried 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from slurm_plugin.agent.slices import Slices
@@ -27,10 +27,14 @@ class Ledger:
         self._changed = changed
         self._stale: dict[int, RunKey] = {}  # runs that are over and have a file that could not be deleted
 
-    async def open(self) -> tuple[tuple[Grant, ...], tuple[RunKey, ...]]:
-        """The grants and the runs without slices that an earlier agent knew. Raises OSError without a folder to use."""
+    async def open(self) -> tuple[tuple[Grant, ...], frozenset[int], tuple[RunKey, ...]]:
+        """What an earlier agent knew: grants, jobs whose grant can't be read, runs without slices.
+
+        Raises OSError without a folder to use.
+        """
         await self._threads.disk(self._store.open)
-        return await self._threads.disk(self._store.grants), await self._threads.disk(self._store.plain)
+        grants, garbled = await self._threads.disk(self._store.grants)
+        return grants, garbled, await self._threads.disk(self._store.plain)
 
     async def keep(self, grant: Grant) -> bool:
         """On file and its devices its user's when it returns True. False: it is not, and can't be given."""
@@ -106,6 +110,13 @@ class Ledger:
     def alarms(self) -> list[str]:
         """A line for each file that the next agent would wrongly believe."""
         return [f"job {one} is over, and its file {self._store.path(one)} can't be deleted" for one in self._stale]
+
+    def garbled_alarms(self, jobs: Iterable[int]) -> list[str]:
+        """A line for each job whose grant can't be read."""
+        return [
+            f"job {one}: its grant {self._store.path(one)} can't be read; what it may have is withheld until it is over"
+            for one in sorted(jobs)
+        ]
 
     async def _judge(self, error: OSError) -> None:
         """One file's fault, or the folder's?"""

@@ -25,7 +25,7 @@ from slurm_plugin.ports import JobRun, Slurm
 
 log = logging.getLogger(__name__)
 
-START_ASK_S = 5.0  # longest that an agent asks at its start which of two contradicting grants is right
+START_ASK_S = 5.0  # longest that an agent asks whose something is that its files contradict, or say nothing of
 EPILOG_ASK_S = 2.0  # longest that an epilog asks whether its job's run is over
 LATE_S = 10.0  # longest that a task waits for Slurm's word on its run; its client waits a little longer
 
@@ -42,6 +42,7 @@ class Runs:
         self.binding = Binding(rules, book, ledger=self.ledger, slices=slices, give_back=self._release_lost)
         self._aside: list[Grant] = []  # grants of an earlier agent that others contradict, until Slurm has spoken
         self._slices = slices
+        self.claims = slices.claims
         self._threads = threads
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
@@ -50,7 +51,8 @@ class Runs:
 
         Neither driver nor Slurm is waited for: hooks can be served from here on. Look at both soon.
         """
-        grants, plain = await self.ledger.open()
+        grants, garbled, plain = await self.ledger.open()
+        self.claims.garbled.update(garbled)
         self.book.terms = await self._threads.disk(self._store.terms)
         grants = tuple(sorted(grants, key=lambda grant: grant.made_at, reverse=True))
         slices = [slice_ for grant in grants for slice_ in grant.slices]
@@ -64,13 +66,14 @@ class Runs:
                 log.exception("grant.contradicts", extra={"job_id": grant.run.job_id})
                 self._aside.append(grant)
         for run in plain[-MAX_WITHOUT:]:
-            if run.job_id not in self.book.grants:
+            if run.job_id not in self.book.grants and run.job_id not in garbled:
                 self.book.note_without(run)
         self.book.doubted.update(self.book.grants, self.book.without)
 
     async def agree(self, terms: Terms) -> None:
         """Take in the controller's terms. What binding needs of them is kept on disk."""
         before, self.book.terms = self.book.terms, terms
+        self._slices.note_new()  # at once: what has just become the pool's was not looked at
         if replace(before, offers={}) != replace(terms, offers={}):
             try:
                 await self._threads.disk(self._store.save_terms, terms)
@@ -90,6 +93,7 @@ class Runs:
             except SlurmError:
                 return  # its tasks ask again
             want = None if run is None else await self._still_wanted(run)
+            self.claims.garbled.discard(job_id)  # nothing of this run has begun, and whatever was before it has ended
             if run is None or want is None:
                 return
             if await self.binding.bind(run, want, wait=True) is Outcome.NONE_LEFT:
@@ -146,6 +150,7 @@ class Runs:
     async def reconcile(self) -> None:
         """Release what belongs to runs that are over. No word from Slurm releases nothing."""
         before = [*(grant.run for grant in self.book.grants.values()), *self.book.without.values()]
+        await self.settle_claims()
         if not self.book.grants and not self.book.doubted and not self._aside:
             return
         alive = await self._alive()
@@ -158,6 +163,53 @@ class Runs:
                 self.book.doubted.discard(key.job_id)
         self.book.doubted = {job_id for job_id in self.book.doubted if self._lock(job_id).locked()}
         await self._settle_aside(alive)
+
+    async def settle_claims(self) -> None:
+        """Whose are the slices that no grant tells of? No word from Slurm ends no claim."""
+        there = await self._there(START_ASK_S) if self.claims.pending else None
+        if there is None:
+            return
+        here = {run.key.job_id: run for run in there}
+        for job_id in tuple(self.claims.garbled):
+            if self._lock(job_id).locked():
+                continue  # its prolog is finding out
+            async with self._lock(job_id):
+                if job_id in here:
+                    await self._made_anew(here[job_id])
+                else:
+                    self.claims.garbled.discard(job_id)
+                    await self.ledger.delete(RunKey(job_id=job_id, started_at=0, uid=0))
+        if self.claims.release(run.key for run in there if self._is_unaccounted(run)):
+            await self._slices.settle_devices()
+        self._slices.moved()
+
+    def _is_unaccounted(self, run: JobRun) -> bool:
+        """May it have slices that are in no grant?"""
+        grant, waiting = self.book.grants.get(run.key.job_id), {one.run.key for one in self.binding.waiting}
+        if run.key.job_id in self.claims.garbled:
+            return True
+        asks = wanted(run.gres, name=self.rules.gres, pad=self.rules.pad) is not None
+        return asks and run.key not in waiting and (grant is None or grant.run != run.key)
+
+    async def _made_anew(self, run: JobRun) -> bool:
+        """The grant of a run whose file can't be read, where it is certain what it has. With its job's lock."""
+        want = wanted(run.gres, name=self.rules.gres, pad=self.rules.pad)
+        slices = self.claims.had_by(run.key)
+        if want is None or run.key.job_id in self.book.grants or len(slices) != want.count:
+            return False
+        grant = Grant(
+            run=run.key, gres_class=want.gres_class, count=want.count, slices=slices, made_at=self.rules.now()
+        )
+        self.claims.end(slices)
+        self.book.unseen.difference_update(slices)
+        self.book.add(grant)
+        self.claims.garbled.discard(run.key.job_id)
+        log.warning("grant.made_anew", extra={"job_id": run.key.job_id, "slices": slices})
+        await self.ledger.keep(grant)  # if it can't be, the next agent makes it anew
+        return True
+
+    def alarms(self) -> list[str]:
+        return [*self.ledger.alarms(), *self.ledger.garbled_alarms(self.claims.garbled)]
 
     async def let_go(self) -> None:
         """End the wait of whose run is over: a job that its owner has cancelled keeps its node closed until then."""
@@ -211,6 +263,8 @@ class Runs:
             await self._release(grant)
         self.book.without.pop(run.key.job_id, None)
         self.book.doubted.discard(run.key.job_id)
+        if run.key.job_id in self.claims.garbled and await self._made_anew(run):
+            return None
         if want is None:
             self.book.note_without(run.key)
             await self.ledger.note_without(run.key)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.changes import Changes
+from slurm_plugin.agent.claims import Claims, Place
 from slurm_plugin.agent.devices import Devices
 from slurm_plugin.agent.durable import At, nowhere
 from slurm_plugin.agent.journal import Journal
@@ -49,7 +50,8 @@ class Slices:
         self._visitors = visitors
         self._reading = asyncio.Lock()
         self._changes = Changes(book, gpus=gpus, journal=journal, threads=threads, refresh=self.refresh, at=at)
-        self._settled: set[tuple[str, int, int]] = set()  # (GPU, gi, ci) whose devices are in the right hands
+        self._settled: set[Place] = set()  # whose devices are in the right hands
+        self.claims = Claims(book, devices, visitors)
         self.watch = Watch()
         self._vacancy = Vacancy(
             book,
@@ -97,7 +99,7 @@ class Slices:
         gpus = await self._threads.driver(self._gpus.inventory)
         await self._changes.follow(gpus)
         changed = self._book.see(self._changes.seen(gpus))
-        self._note_new()  # at once: what is new must not be taken for idle before it was looked at
+        self.note_new()  # at once: what is new must not be taken for idle before it was looked at
         return changed
 
     async def make(self, step: Step, *, cut: bool = False) -> None:
@@ -162,39 +164,54 @@ class Slices:
     async def settle_devices(self, renewed: str = "") -> None:
         """Give the devices of slices that are new to us to whom they belong: root, or the run that has them.
 
-        Somebody may have opened them before, so those that nobody has are looked at.
+        Somebody may have opened them before, so those that nobody has are looked at. Those that are claimed stay as
+        they are.
         """
         self._unsettle(renewed)
-        new = self._note_new()
+        new = self.note_new()
         await self._threads.disk(self._settle)
-        self._vacancy.look({*new, *self._vacancy.forgotten()})
+        claims = self.claims
+        kept = {one.uuid for at, (_, one) in self._pools().items() if one.uuid in claims or not claims.judged(at)}
+        self._book.unseen -= self._book.haunted.keys()
+        self._vacancy.look({*new, *self._vacancy.forgotten()} - kept - self._book.held())
 
     def _unsettle(self, gpu_uuid: str) -> None:
         self._settled = {key for key in self._settled if key[0] != gpu_uuid}
 
-    def _note_new(self) -> list[str]:
+    def note_new(self) -> list[str]:
         """The slices that nobody has and whose devices have not been settled: from here on unseen."""
-        held = {slice_ for grant in self._book.grants.values() for slice_ in grant.slices}
-        new = [one.uuid for key, (_, one) in self._there().items() if key not in self._settled and one.uuid not in held]
+        held, settles = self._book.held(), self._there().keys() - self._settled
+        new = [
+            one.uuid
+            for at, (_, one) in self._pools().items()
+            if one.uuid not in held and (at in settles or not self.claims.judged(at))
+        ]
         self._book.unseen.update(slice_ for slice_ in new if slice_ not in self._book.haunted)
         return new
 
-    def _there(self) -> dict[tuple[str, int, int], tuple[Gpu, Instance]]:
+    def _there(self) -> dict[Place, tuple[Gpu, Instance]]:
+        """Those whose devices are ours to give."""
+        return {at: found for at, found in self._pools().items() if at[0] in self._book.terms.changeable}
+
+    def _pools(self) -> dict[Place, tuple[Gpu, Instance]]:
         return {
             (gpu.uuid, one.gi, one.ci): (gpu, one)
             for gpu in self._book.gpus
-            if gpu.uuid in self._book.terms.changeable
+            if gpu.uuid in self._book.terms.gpus
             for one in gpu.instances
             if one.ci >= 0 and not one.foreign
         }
 
     def _settle(self) -> None:
+        self.claims.judge(self._pools())
         owners = {slice_: grant.run for grant in tuple(self._book.grants.values()) for slice_ in grant.slices}
         there = self._there()
         self._settled &= there.keys()
         for key in there.keys() - self._settled:
             gpu, one = there[key]
             owner = owners.get(one.uuid)
+            if one.uuid in self.claims or not self.claims.judged(key):
+                continue
             try:
                 if owner:
                     self._visitors.note(one.caps, owner)

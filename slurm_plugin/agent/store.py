@@ -93,16 +93,22 @@ class Store:
                 path.unlink()
         return tuple(found)
 
-    def grants(self) -> tuple[Grant, ...]:
-        """All of them. A file that makes no sense is set aside as `*.bad` and logged."""
-        found = []
+    def grants(self) -> tuple[tuple[Grant, ...], frozenset[int]]:
+        """All of them, and the jobs whose file makes no sense. Raises OSError: what is on file can't be told now.
+
+        What no grant can be, having no job's name, is set aside as `*.bad`.
+        """
+        found, garbled = [], set[int]()
         for path in sorted(self._grants.glob("*.json")):
             try:
-                found.append(_grant(durable.read(path)))
-            except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                found.append(_grant_of(path.stem, durable.read(path)))
+            except (ValueError, TypeError, KeyError, AttributeError):
                 log.exception("grant.unreadable", extra={"path": str(path)})
-                path.replace(path.with_suffix(".bad"))
-        return tuple(found)
+                if path.stem.isdecimal():
+                    garbled.add(int(path.stem))
+                else:
+                    path.replace(path.with_suffix(".bad"))
+        return tuple(found), frozenset(garbled)
 
     def save_terms(self, terms: Terms) -> None:
         """What binding needs while the controller is away: classes and the pool's GPUs. Offers die with the session."""
@@ -154,6 +160,13 @@ class Store:
     def path(self, job_id: int) -> str:
         """Where a job's grant is. Text: see atomic."""
         return f"{self._grants}/{job_id}.json"
+
+
+def _grant_of(job: str, facts: Any) -> Grant:
+    grant = _grant(facts)
+    if job != str(grant.run.job_id):
+        raise ValueError(f"it is of job {grant.run.job_id}")
+    return grant
 
 
 def _grant(facts: Any) -> Grant:

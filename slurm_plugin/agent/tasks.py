@@ -127,12 +127,14 @@ class Tasks:
         """
         self.sweep()
         alive = self._alive()
-        held = self._cgroup.hold_still(runs - alive, {run.job_id for run in alive})
+        garbled = self._runs.claims.garbled
+        over = [run for run in runs - alive if run.job_id not in garbled]
+        held = self._cgroup.hold_still(over, {run.job_id for run in alive})
         return (*held, *(one for run in runs & alive for one in self._cgroup.present(run)))
 
     def sweep(self) -> None:
         """Away with the cgroups of runs that are over; who is left opens nothing more. On the cgroups' thread."""
-        self._cgroup.sweep(self._alive())
+        self._cgroup.sweep(self._alive(), tuple(self._runs.claims.garbled))
 
     def _alive(self) -> frozenset[RunKey]:
         grants = tuple(self._book.grants.values())

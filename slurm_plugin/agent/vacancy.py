@@ -166,7 +166,7 @@ class Vacancy:
     def _closed_to_users(self, slice_: str) -> bool:
         """Its devices may still be its last user's, if they could not be taken back."""
         found = self._book.instance(slice_)
-        if found is None or self._devices.is_roots(found[1]):
+        if found is None or self._devices.owner(found[1]) == 0:
             return True
         return self._devices.give(*found, 0)
 
@@ -185,7 +185,10 @@ class Vacancy:
             try:
                 found = await self._threads.looks(_look, wanted)
             finally:
-                await self._threads.cgroups(watch.go_on, outlived)
+                if self._closed:  # and the threads with it
+                    watch.go_on(outlived)
+                elif outlived:
+                    await self._threads.cgroups(watch.go_on, outlived)
         return {
             slice_: Left(found=found[slice_], outlived=tuple(one for one in outlived if one.run in guests[slice_]))
             for slice_ in wanted
