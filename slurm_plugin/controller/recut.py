@@ -101,7 +101,7 @@ def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], la
     state = replace(state, recuts=now)
     since = (now.lacking_since or state.now) if lacking else 0.0
     if lacking and state.now - since < state.config.planning.batch_window_s:
-        return replace(now, lacking_since=since, why="others may come along: the batch window is open")
+        return replace(now, lacking_since=since, why="begins in a moment, others may come along (batch_window_s)")
     answer = _answer(state, here, demands, lacking=lacking)
     if answer is None:
         return replace(now, lacking_since=since, waiting=before.waiting, why=before.why)
@@ -109,7 +109,7 @@ def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], la
     chosen, left = _targets(state, question, made)
     targets = harmless(state, [name for name, node in here.items() if node.offer is not None], chosen)
     if len(targets) < len(chosen):
-        left = f"{left or made.why}; {len(chosen) - len(targets)} GPUs later, so that no guarantee lacks meanwhile"
+        left = f"{left or made.why}; later: {len(chosen) - len(targets)}, so that no guarantee lacks meanwhile"
     kept = {uuid: room for uuid, room in now.rooms.items() if uuid not in targets}
     changing = {*now.targets, *targets}
     search = rooms.Search(state=state, here=here, question=question, changing=changing, kept=kept)
@@ -171,7 +171,7 @@ def _targets(state: State, question: Question, made: Plan) -> tuple[dict[str, Ta
                 changing[name] = changing.get(name, 0) + 1
                 chosen += 1
         left += step.gpus - chosen
-    return found, f"{made.why}; {left} GPUs later, a node changes {most} at once" if left else ""
+    return found, f"{made.why}; later: {left}, since a node changes {most} at once" if left else ""
 
 
 def _why(question: Question, made: Plan, step: Step) -> str:

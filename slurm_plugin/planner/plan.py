@@ -146,7 +146,7 @@ def _why(asked: Market, steps: tuple[Step, ...], left: tuple[Unserved, ...]) -> 
     if steps:
         gpus = sum(step.gpus for step in steps)
         gone = sum(step.gpus * len(step.destroy) for step in steps)
-        return f"{gpus} GPUs change and {gone} idle slices go, so that more is served"
+        return f"so that more is served, GPUs that change: {gpus}, idle slices that go: {gone}"
     if not asked.wants:
         return "nothing waits and nothing is promised"
     if not left:

@@ -87,7 +87,7 @@ def _why(problem: Problem, asked: Market, nth: int, *, full: bool) -> str:
     if gives or any(asked.supply[pool][profile] for pool, profile in uses):
         return "what could serve it serves what comes before it"
     if any(not way.behind for way in ways(problem, asked.wants[nth], 1)):
-        return "the GPUs that have room for it may not change now"
+        return "the GPUs that have room for it were re-cut just now (hysteresis_s), or may not be re-cut"
     return "instances in use are in the way on every GPU that could hold it"
 
 

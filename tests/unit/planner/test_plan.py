@@ -62,7 +62,11 @@ def test_what_blocks_is_told() -> None:
     ("state", "limits", "why"),
     [
         (gpu(idle=SEVEN), Limits(changing=0), "at most 0 GPUs change at once"),
-        (gpu(idle=SEVEN, open=False), Limits(), "the GPUs that have room for it may not change now"),
+        (
+            gpu(idle=SEVEN, open=False),
+            Limits(),
+            "the GPUs that have room for it were re-cut just now (hysteresis_s), or may not be re-cut",
+        ),
         (gpu(idle=SEVEN, place="a"), Limits(), "no GPU where it may run has 3g.20gb"),
     ],
 )
