@@ -6,13 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from federation.cli.main import run
-from tests.integration.federation.access.person import open_way
 
 PATIENCE_S = 60.0
 LOCAL = "{{local: {{folder: {spool}, cpus: 8}}}}"
@@ -118,9 +118,18 @@ class Pair:
 
 
 @contextlib.contextmanager
-def pair(root: Path, pool: str = LOCAL, guest: str = GUEST) -> Iterator[Pair]:
+def passable() -> Iterator[Path]:
+    """A folder that other users may pass. Not pytest's own: another session of it closes those."""
+    with tempfile.TemporaryDirectory(prefix="fed-") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def pair(pool: str = LOCAL, guest: str = GUEST) -> Iterator[Pair]:
     """Both are up, and hpc has this pool, whose jobs run as `guest`. At the end neither has logged a fault of ours."""
-    with open_way(root / "x"), socket.socket() as probe:
+    with passable() as root, socket.socket() as probe:
+        (root / "spool").mkdir(mode=0o711)
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()

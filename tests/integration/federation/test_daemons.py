@@ -12,8 +12,8 @@ from tests.integration.federation.daemons import PATIENCE_S, Pair, pair
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with pair(tmp_path_factory.mktemp("pair")) as found:
+def both() -> Iterator[Pair]:
+    with pair() as found:
         yield found
 
 

@@ -37,12 +37,12 @@ def ended(both: Pair) -> bool:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 10))])
-def test_each_job_runs_once_and_all_of_it_comes_back(tmp_path: Path, seed: int) -> None:
+def test_each_job_runs_once_and_all_of_it_comes_back(seed: int) -> None:
     chance = random.Random(seed)
-    count = tmp_path / "count"
-    count.touch()
-    count.chmod(0o666)
-    with pair(tmp_path) as both:
+    with pair() as both:
+        count = both.home / "count"
+        count.touch()
+        count.chmod(0o666)
         jobs = [submitted(both, nth, count) for nth in range(JOBS)]
         until = time.monotonic() + PATIENCE_S
         kills = 0
@@ -64,8 +64,8 @@ def test_each_job_runs_once_and_all_of_it_comes_back(tmp_path: Path, seed: int) 
         assert kills
 
 
-def test_who_follows_sees_every_byte_once_when_the_far_daemon_is_killed(tmp_path: Path) -> None:
-    with pair(tmp_path) as both:
+def test_who_follows_sees_every_byte_once_when_the_far_daemon_is_killed() -> None:
+    with pair() as both:
         script = "for n in $(seq 100 140); do head -c 100000 /dev/zero | tr '\\0' x; echo $n; sleep 0.1; done"
         job = both.edge.submit("--wrap", script)
         command = [*FED, "logs", "-f", job, "--socket", str(both.edge.socket)]

@@ -23,7 +23,7 @@ from federation.stage.inputs import Inputs
 from federation.store.opening import in_memory
 from federation.store.store import Store
 from federation.wire.convert import key_to_wire
-from tests.integration.federation.access.person import open_way
+from tests.integration.federation.daemons import passable
 from tests.integration.federation.stage.bench import KEY, chunks, file_of
 
 T = TypeVar("T")
@@ -71,10 +71,10 @@ class Far:
         return list((await self.inputs.commit("edge", request)).missing)
 
 
-@pytest.fixture
-def passable(tmp_path: Path) -> Iterator[Path]:
-    with open_way(tmp_path / "x"):
-        yield tmp_path
+@pytest.fixture(name="passable")
+def _passable() -> Iterator[Path]:
+    with passable() as found:
+        yield found
 
 
 async def test_files_are_put_together_as_the_job_s_user_once_all_is_there(passable: Path) -> None:
