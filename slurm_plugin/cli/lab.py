@@ -92,8 +92,11 @@ def up(
     """Start a lab and wait until it takes jobs."""
     from slurm_plugin.lab import commands
     from slurm_plugin.lab.site import LabSpec
+    from slurm_plugin.mig.products import product_named
 
     spec = LabSpec(name=name, nodes=nodes, gpus=gpus, products=tuple(product or ("h100-80gb",)), accounting=accounting)
+    for one in spec.products:
+        product_named(one)  # raises before there is anything to remove
     if not dry_run:
         commands.up(spec, base, say)
     lab = LabView(

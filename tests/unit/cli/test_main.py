@@ -101,6 +101,7 @@ def test_every_option_has_an_environment_variable_and_a_help_text() -> None:
         (["plan", "--policy", "/nonexistent\nfile"], 2, "error: "),
         (["lab", "status", "--name", "none-such", "--dir", "/nonexistent"], 7, "error: there is no lab none-such"),
         (["lab", "up", "--nodes", "0"], 2, "error: Invalid value for '--nodes'"),
+        (["lab", "up", "--dry-run", "--product", "h101"], 2, "error: no GPU product 'h101' is known"),
     ],
 )
 def test_a_users_mistake_is_two_lines_and_an_exit_code(
