@@ -15,6 +15,7 @@ from slurm_plugin.lab.simgpu import SimInstance
 from slurm_plugin.lab.site import Lab
 
 LIMIT_S = 20.0
+READS = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
 SEE = 'echo "sees $SLURMD_NODENAME ${CUDA_VISIBLE_DEVICES-nothing}"'  # a line of a job's output
 _SEES = re.compile(r"sees (\S+) (\S*)")
 TOTAL = 1000
@@ -175,9 +176,17 @@ class Live:
         done = subprocess.run([program], env=env, cwd="/", capture_output=True, text=True, timeout=60, check=False)
         return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
 
-    def vgpu(self, *argv: str) -> Ran:
+    def vgpu(self, *argv: str, user: str = "root") -> Ran:
+        """As this user, who may read the program wherever the checkout is: a fresh clone may lie under /root."""
+        setpriv, *person = as_person(user, ("vgpu", *argv))
         done = subprocess.run(
-            ["vgpu", *argv], env=self.env, cwd="/", capture_output=True, text=True, timeout=60, check=False
+            [setpriv, *(READS if user != "root" else ()), *person],
+            env=self.env,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
 

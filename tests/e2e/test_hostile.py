@@ -236,7 +236,9 @@ async def talk(link):
 asyncio.run(attack())
 """
     assert as_bob(live, code).split() == ["Untrusted", "Untrusted"]
-    assert live.run("bob", "vgpu", "apply").code != 0
+    refused = live.vgpu("apply", user="bob")
+    assert refused.code != 0
+    assert "may not make this call" in refused.err
 
 
 def test_he_can_not_tell_slurm_that_a_node_has_more(live: Live, victim: Victim) -> None:
@@ -391,5 +393,7 @@ DEVICES_OF_ALL = {"nvidiactl", *(f"nvidia{minor}" for minor in range(4))}  # mod
 
 
 def test_he_commands_no_daemon_of_the_lab(live: Live, victim: Victim) -> None:
-    ran = live.run("bob", "vgpu", "lab", "kill", f"agent:{NODE}", "--name", live.lab.name, "--dir", str(live.base))
+    folder = ("--name", live.lab.name, "--dir", str(live.base))
+    ran = live.vgpu("lab", "kill", f"agent:{NODE}", *folder, user="bob")
     assert ran.code != 0
+    assert "root runs lab" in ran.err

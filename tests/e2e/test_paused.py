@@ -67,10 +67,10 @@ def test_while_it_is_paused_nothing_is_cut_and_jobs_go_on(one: Live) -> None:
     one.until(lambda: [gpu["action"] for gpu in document(one, "plan").get("gpus", ())] == ["change"], "it is planned")
     assert one.state(waits) == "PENDING"
     assert len(one.slices()) == 7
-    assert one.run("bob", "vgpu", "resume").code == 6
+    assert one.vgpu("resume", user="bob").code == 6
     assert one.vgpu("resume").code == 0
     one.wait_sees("bob", waits)
-    assert "3g.40gb" in one.run("bob", "vgpu", "history").out  # anybody may ask
+    assert "3g.40gb" in one.vgpu("history", user="bob").out  # anybody may ask
     entries = document(one, "history", "--node", "n1")["entries"]
     planned, changed = [entry for entry in entries if "3g.40gb" in entry["why"]][-2:]
     assert (planned["what"], changed["what"]) == ("planned", "changed")
