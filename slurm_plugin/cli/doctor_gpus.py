@@ -22,12 +22,19 @@ def gpu_findings(node: NodeView, gpu: GpuView) -> Iterator[Finding]:
     for piece in gpu.slices:
         at = {"profile": piece.profile, "start": piece.start, "gi": piece.gi}
         if piece.state is SliceState.HELD:
-            pid = re.search(r"\d+", piece.held_by)
-            yield found("slice-held", who=piece.held_by, pid=pid[0] if pid else "PID", **facts, **at)
+            yield _held(piece.held_by, **facts, **at)
         if piece.state is SliceState.FOREIGN:
             yield found("foreign-instance", **facts, **at)
         if piece.state is SliceState.HALF_MADE:
             yield found("half-made", **facts, **at)
+
+
+def _held(who: str, **facts: object) -> Finding:
+    if pid := re.search(r"pid (\d+)", who):
+        return found("slice-held", who=who, pid=pid[1], **facts)
+    if cgroup := re.search(r"/[\w@:/.-]+", who):
+        return found("slice-outlived", who=who, cgroup=cgroup[0], **facts)
+    return found("slice-claimed", who=who, **facts)
 
 
 def _out_of_fault(fault: str, host: str, index: int) -> str:

@@ -161,6 +161,18 @@ GPUS = {
         "ssh {host} kill {pid}",
         passing=True,
     ),
+    "slice-outlived": Fault(
+        "{node} GPU {index}: {profile} at {start} is held by {who}",
+        "their job is over, and they fork faster than they can be named: nobody gets this slice until they end",
+        "ssh {host} 'echo 1 > {cgroup}/cgroup.kill'",
+        passing=True,
+    ),
+    "slice-claimed": Fault(
+        "{node} GPU {index}: {profile} at {start} is held by {who}",
+        "the agent's files do not say whose this slice is: nobody gets it until no such job runs on the node",
+        "squeue -w {node}",
+        passing=True,
+    ),
     "half-made": Fault(
         "{node} GPU {index}: {profile} at {start} (GPU instance {gi}) has no compute instance",
         "its memory is taken and nothing can run on it",

@@ -229,6 +229,24 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "empty-gpu": spare_gpu("enabled"),
     "foreign-instance": set_gpu(instances=[instance("1g.10gb", 6, 1, 13, uuid="MIG-x", foreign=True)]),
     "slice-held": set_gpu(instances=[instance("1g.10gb", 6, 1, 13, uuid="MIG-x", foreign=True, held_by="pid 8 (x)")]),
+    "slice-outlived": set_gpu(
+        instances=[
+            instance(
+                "1g.10gb",
+                6,
+                1,
+                13,
+                uuid="MIG-x",
+                foreign=True,
+                held_by="processes of job 7 (bob) that outlive it, in /sys/fs/cgroup/vgpu/7-100-1002",
+            )
+        ]
+    ),
+    "slice-claimed": set_gpu(
+        instances=[
+            instance("1g.10gb", 6, 1, 13, uuid="MIG-x", foreign=True, held_by="job 7, whose grant can't be read")
+        ]
+    ),
     "half-made": set_gpu(instances=[instance("1g.10gb", 6, 1, 13, ci=-1)]),
     # files
     "hook-conf": set_live(hook_confs=(File(path="/etc/vgpu/hook.conf", text="socket /x\n", mode=0o664),)),
