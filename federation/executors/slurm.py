@@ -29,7 +29,7 @@ from slurm_plugin.errors import SlurmError, SlurmUnavailable
 
 log = logging.getLogger(__name__)
 
-SETTLES_S = 60.0  # how long Slurm may take to say why a job ended whose exit is on record
+SETTLES_S = 30.0  # how long Slurm may take to say why a job ended whose exit is on record
 # Slurm says no, and may say yes later. Source: slurm_errno.c of 22.05 to 25.05.
 _LATER = (
     "temporarily",
@@ -177,11 +177,14 @@ class SlurmExecutor:
         record = (await self._host.records([key])).get(key)
         ours = await self._host.fence(key)
         if ours and record is not None and record.uid is not None:
-            await self._end(key, record.uid)
+            try:
+                await self._end(key, record.uid)
+            except Unavailable as error:
+                log.warning("slurm.not_cancelled", extra={"job": str(key), "why": str(error)})
         return ours
 
     async def stop(self, key: Key) -> None:
-        """Slurm asks all of the job's processes to end, and ends them after its KillWait."""
+        """Slurm asks all of the job's processes to end, and ends them after its KillWait. Who looks sees whether it did."""
         record = (await self._host.records([key])).get(key)
         if record is not None and record.uid is not None and record.ending is None:
             await self._end(key, record.uid)
@@ -191,7 +194,7 @@ class SlurmExecutor:
             await self._host.run(commands.cancel(key, uid))
         except SlurmError as error:
             if not any(text in str(error).lower() for text in _NO_JOB):
-                log.warning("slurm.not_cancelled", extra={"job": str(key), "why": str(error)})
+                raise Unavailable(str(error), hint=error.hint) from None
 
     async def signal(self, key: Key, signal: int) -> None:
         record = (await self._host.records([key])).get(key)

@@ -51,7 +51,8 @@ class Rig:
                 while (seen := await self.seen(key)) is None or seen.sight not in sights:  # noqa: ASYNC110
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
-            raise AssertionError(f"{key} was {seen}, and not {sights}, for {PATIENCE_S:g} s") from None
+            record = self.spool.record(key)
+            raise AssertionError(f"{key} was {seen}, and not {sights}, for {PATIENCE_S:g} s: {record}") from None
         return seen
 
     async def seen(self, key: Key) -> Seen | None:

@@ -222,6 +222,14 @@ async def test_slurm_gets_time_to_say_why_a_job_ended_and_no_more() -> None:
     assert await sight(ended(0, at=now), row("COMPLETING")) is Sight.EXITED
 
 
+async def test_a_cancel_that_got_no_answer_is_not_taken_for_done() -> None:
+    executor = SlurmExecutor(SlurmPool(name="hpc"), Host(CLAIMED, {"scancel": SILENT}))
+    with pytest.raises(Unavailable):
+        await executor.stop(KEY)
+    gone = SlurmError("scancel: error: Kill job error on job id 17: Invalid job id specified")
+    await SlurmExecutor(SlurmPool(name="hpc"), Host(CLAIMED, {"scancel": gone})).stop(KEY)
+
+
 async def test_what_is_fenced_is_taken_out_of_slurm_as_far_as_that_is_possible() -> None:
     host = Host(WAITING, {"scancel": SILENT})
     assert await SlurmExecutor(SlurmPool(name="hpc"), host).fence(KEY)
