@@ -184,7 +184,7 @@ class SlurmExecutor:
         return ours
 
     async def stop(self, key: Key) -> None:
-        """Slurm asks all of the job's processes to end, and ends them after its KillWait. Who looks sees whether it did."""
+        """Slurm asks all of the job's processes to end, and ends them after its KillWait. `look` verifies it."""
         record = (await self._host.records([key])).get(key)
         if record is not None and record.uid is not None and record.ending is None:
             await self._end(key, record.uid)
