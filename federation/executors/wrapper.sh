@@ -18,7 +18,7 @@ ln -s "$me" claim 2> /dev/null || [ "$(readlink claim)" = "$me" ] || exit 0
 sync . 2> /dev/null
 
 deliver() {
-    read -r session 2> /dev/null < session || return
+    read -r session 2> /dev/null < session && [ "$session" -gt 1 ] 2> /dev/null || return # -1 is every process of his
     kill -s "$1" -- "-$session" 2> /dev/null || kill -s "$1" "$session" 2> /dev/null
 }
 runs() { # the process that leads it, and not another that got its number

@@ -77,11 +77,14 @@ async def test_a_job_whose_every_process_was_killed_is_gone_and_not_before(rig: 
 
 async def test_what_a_user_claims_about_his_processes_harms_nobody(rig: Rig) -> None:
     """He may write any number as his session: only his own processes are touched."""
+    other = await rig.submit(WAITS)
+    await rig.wrote(other, "up")
     key = await rig.submit(b"#!/bin/sh\necho 1 > ../session\n" + WAITS.partition(b"\n")[2])
     await rig.wrote(key, "up")
     await rig.executor.signal(key, signal.SIGCONT)
     await rig.executor.stop(key)  # his own are found by their mark
     assert (await rig.ended(key)).signal == signal.SIGTERM
+    await go_on(rig, other)  # and of those, none of another job's
 
 
 async def test_a_job_outlives_the_end_of_its_daemons_event_loop(rig: Rig) -> None:
