@@ -192,6 +192,46 @@ def test_a_slice_that_a_process_of_its_last_job_still_has_open_is_held_back_unti
     assert start(live, "bob")[1] == slice_
 
 
+CHAIN = """
+import glob, os, signal, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+    signal.signal(number, signal.SIG_IGN)
+kept = [os.open(one, os.O_RDONLY) for one in glob.glob("CAPS/nvidia-cap*") if os.stat(one).st_uid == os.getuid()]
+until = time.monotonic() + 300
+if os.fork() == 0:
+    os.setsid()
+    while time.monotonic() < until:
+        if os.fork():
+            os._exit(0)
+"""
+
+
+def test_a_chain_of_forks_that_outlives_its_job_does_not_hide_the_slice_it_has_open(live: Live) -> None:
+    (live.home("bob") / "chain.py").write_text(CHAIN.replace("CAPS", str(caps_folder(live))))
+    script = f"{'python3 chain.py; ' if kernel_can(live) else ''}{SEE}; exec sleep 1000"  # else it is found by chance
+    job, slice_ = start(live, "bob", script)
+    named = re.compile(rf"processes of job {job} \(bob\) that outlive it, in (/\S+/{job}-\d+-\d+)")
+    live.slurm("scancel", job)
+    cgroups: set[str] = set()
+
+    def is_named() -> bool:
+        now = named.findall(live.vgpu("doctor").out)
+        cgroups.update(now)
+        return bool(now)
+
+    try:
+        for _ in range(2 if kernel_can(live) else 0):
+            live.until(is_named, "its job is named")
+            assert slice_ not in start(live, "alice")[1:]
+            commands.kill(live.lab.name, f"agent:{NODE}", live.base)
+            live.until(lambda: commands.status(live.lab.name, live.base).lacks == "", "the agent is back")
+    finally:
+        for cgroup in cgroups:
+            (Path(cgroup) / "cgroup.kill").write_text("1")
+    live.until(lambda: not re.search(r"held by", live.vgpu("status").out), "it is idle again")
+    assert start(live, "alice")[1] == slice_
+
+
 def open_files(pid: int) -> set[Path]:
     return {link.readlink() for link in Path(f"/proc/{pid}/fd").iterdir()}
 
