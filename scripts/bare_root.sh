@@ -126,7 +126,11 @@ inside() {
     ln -s fd/1 "$root/dev/stdout"
     ln -s fd/2 "$root/dev/stderr"
     mapfile -t env < <(environment)
-    chroot "$root" /usr/bin/env -i "${env[@]}" /bin/sh -c "cd /root/clone && $command"
+    # Not chroot: who is in one can make no user namespace.
+    cd "$root"
+    pivot_root . .
+    umount -l .
+    /usr/bin/env -i "${env[@]}" /bin/sh -c "cd /root/clone && $command"
 }
 
 # $1 root, $2 command, $3 root below (may be left out): the status is the command's. Standard input may be data for it.

@@ -14,6 +14,7 @@ HALVES = 8  # 3g.40gb of the lab, as it is laid out: one a GPU
 
 
 def explained(live: Live, job: str) -> dict[str, Any]:
+    live.until(lambda: live.vgpu("explain", job).code == 0, "the controller has read of it")
     ran = live.vgpu("explain", job, "--json")
     assert ran.code == 0, ran.err
     told: dict[str, Any] = json.loads(ran.out)

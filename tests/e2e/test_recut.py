@@ -150,6 +150,7 @@ def test_what_is_promised_holds_all_the_while(pair: Live) -> None:
     told = json.loads(pair.vgpu("history", "--json").out)["entries"]
     lacks = [one for one in told if one["guarantee"] and one["at"] > began and one["have"] < one["at_least"]]
     assert lacks == [], "at no moment, as the controller has it"
+    pair.slurm("scancel", stream, mine)  # they may have a slice in each half that could be cut
     half = pair.submit("bob", "--gres=vgpu:3g.40gb")
     pair.wait_sees("bob", half)
     pair.until(lambda: idle(pair)["3g.40gb"] == 1, "another half is cut in its stead")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,7 +42,9 @@ class Far:
     here: list[Key] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.store = Store(in_memory(), journal=UUID(int=1))
+        connection = in_memory()
+        self.store = Store(connection, journal=UUID(int=1))
+        weakref.finalize(self.store, connection.close)
         inputs = tuple(Input(path=one.path, size=one.size, sha256=one.sha256) for one in self.files)
         attempt = Attempt(key=KEY, origin="edge", pool="batch", user="nobody", state=Target.STAGING)
         self.store.add_attempt(attempt, JobSpec(user="ann", inputs=inputs))

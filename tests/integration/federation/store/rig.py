@@ -1,5 +1,6 @@
 """Journals of a test's own, and what they are filled with."""
 
+import weakref
 from pathlib import Path
 from uuid import UUID
 
@@ -16,7 +17,10 @@ SMALL = 1 << 20
 
 
 def opened(path: Path) -> Store:
-    return Store(connect(path), journal=JOURNAL)
+    connection = connect(path)
+    store = Store(connection, journal=JOURNAL)
+    weakref.finalize(store, connection.close)
+    return store
 
 
 def writer(path: Path, *, reserve_bytes: int = 0, ballast_bytes: int = SMALL) -> Writer:
