@@ -14,7 +14,7 @@ from pathlib import Path
 
 NODES = ("n1", "n2")
 NOBODY = 65534
-_START_S = 15.0
+_START_S = 45.0
 _STOP_S = 5.0
 _POLL_S = 0.02
 _CGROUPS_CAN_BE_DISABLED = (23, 11)  # and slurmd wants them otherwise

@@ -135,7 +135,7 @@ def test_a_drained_site_takes_nothing_and_goes_on_when_it_is_told(both: Pair) ->
 def test_results_wait_at_the_far_side_until_there_is_a_place_for_them(both: Pair, tmp_path: Path) -> None:
     home = tmp_path / "gone"
     home.mkdir()
-    job = both.edge.submit("--stage-out", "result", "--wrap", "echo 42 > result", cwd=home)
+    job = both.edge.submit("--stage-out", "result", "--wrap", "sleep 3; echo 42 > result", cwd=home)
     home.rmdir()
     until(lambda: "can't write to" in str(shown(both, job)["transfer"]))
     assert shown(both, job)["state"] == "results_pending"

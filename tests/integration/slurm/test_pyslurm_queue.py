@@ -215,7 +215,7 @@ async def test_a_reading_that_is_cancelled_leaves_no_process(library: Library) -
     reading = asyncio.create_task(lines(queue))
     pid = library.folder / "pid"
     async with asyncio.timeout(20):
-        while not (pid.exists() and pid.read_text()):  # noqa: ASYNC110
+        while queue._process is None or not (pid.exists() and pid.read_text()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
