@@ -127,7 +127,7 @@ async def served(front: Front, known: Links, bulk: Bulk) -> AsyncIterator[int]:
     rates = {name: peer.messages for name, peer in config.peers.items()}
     gate = Gate(keeper, clock=now, pace=Pace(rates.get, time.monotonic), decided=decided)
     server = grpc.aio.server(interceptors=[gate], options=(*GATE_OPTIONS, *OPTIONS))
-    add_FederationServicer_to_server(Service(known, calling_site, bulk), server)  # type: ignore[no-untyped-call]
+    add_FederationServicer_to_server(Service(known, calling_site, bulk), server)
     port = open_port(server, config.listen, keeper) if config.listen else 0
     await server.start()
     tasks = [asyncio.create_task(keeper.watch(gate.sweep))]

@@ -61,7 +61,7 @@ class Links:
             session = self.session(site)
             try:
                 async with dial() as channel:
-                    call = FederationStub(channel).Control(session.outgoing())  # type: ignore[no-untyped-call]
+                    call = FederationStub(channel).Control(session.outgoing())
                     await self.serve(session, aiter(call))
             except (FedError, grpc.aio.AioRpcError) as error:
                 why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)

@@ -60,7 +60,7 @@ class Remote:
     """Over a channel that is proven to be that site's: each call is a stream of its own beside the control stream."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub = FederationStub(channel)  # type: ignore[no-untyped-call]
+        self._stub = FederationStub(channel)
 
     async def which(self, request: pb.ChunkList) -> pb.ChunkList:
         with _told():

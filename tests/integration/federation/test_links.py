@@ -47,7 +47,7 @@ class End:
         keeper = self.certificates.keeper(self.site.name)
         gate = Gate(keeper, clock=now, pace=Pace(lambda _: None, time.monotonic))
         server = grpc.aio.server(interceptors=[gate], options=(*GATE_OPTIONS, *OPTIONS))
-        add_FederationServicer_to_server(Service(self.links, calling_site), server)  # type: ignore[no-untyped-call]
+        add_FederationServicer_to_server(Service(self.links, calling_site), server)
         port = open_port(server, f"127.0.0.1:{port}", keeper)
         await server.start()
         try:
@@ -134,7 +134,7 @@ async def test_a_peer_that_does_not_speak_our_language_is_told(
         await asyncio.Event().wait()
 
     async with up(hpc), hpc.served() as port, dialled(hpc.certificates, "edge", "hpc", f"127.0.0.1:{port}") as line:
-        call = FederationStub(line.channel).Control(speak())  # type: ignore[no-untyped-call]
+        call = FederationStub(line.channel).Control(speak())
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             async for _ in call:
                 pass
@@ -153,7 +153,7 @@ async def test_a_message_that_is_too_large_ends_its_stream_and_nothing_else(ends
                 await asyncio.Event().wait()
 
             with pytest.raises(grpc.aio.AioRpcError) as raised:
-                async for _ in FederationStub(line.channel).Control(speak()):  # type: ignore[no-untyped-call]
+                async for _ in FederationStub(line.channel).Control(speak()):
                     pass
             assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         async with edge.dialling("hpc", port):
