@@ -210,6 +210,7 @@ print(os.getpid(), flush=True)
 sys.stdin.readline()
 if not os.fork():
     kept, until = os.open(sys.argv[1], os.O_RDONLY), time.monotonic() + 60
+    print("held", flush=True)
     while time.monotonic() < until:
         if os.fork(): os._exit(0)
 os._exit(0)
@@ -229,6 +230,7 @@ def chain(lock: DeviceCgroup, tmp_path: Path) -> Iterator[Path]:
         lock.confine(RUN, [3], int(shell.stdout.readline()), step)
         shell.stdin.write("go\n")
         shell.stdin.close()
+        assert shell.stdout.readline() == "held\n"
         shell.wait()
         yield held
         for folder in [folder for home in homes() for folder in device_cgroup._folders(home)]:
