@@ -15,7 +15,8 @@ class Replanning:
     def __init__(self, gpus: Sequence[Gpu], reserve: dict[str, int]) -> None:
         self._gpus, self._reserve = gpus, reserve
         self.plans = self.steps = self.destroyed = 0
-        self.broken = False  # was a guarantee not kept, at any instant
+        self.history: list[tuple[float, dict[str, int]]] = []  # what was idle of each profile, at every change
+        self._now = 0.0
         self._cut({})
 
     def place(self, profile: str, now: float, end: float) -> tuple[int, Placed] | None:
@@ -27,22 +28,27 @@ class Replanning:
             if any(name == profile for name, _ in gpu.idle)
         ]
         spots = ranked(SHAPES, candidates, Job(profiles=(profile,), end=end), now)
-        return (int(spots[0].gpu), spots[0].placed) if spots else None
+        if not spots:
+            return None
+        self._now = now
+        self._note({profile: -1})
+        return int(spots[0].gpu), spots[0].placed
 
     def ended(self, gpu: int, placed: Placed) -> None:
-        self._check()
+        self._note({})
 
     def tick(self, now: float, waiting: dict[str, int], arrived: dict[str, int]) -> None:
-        self._check()
+        self._now = now
         if any(waiting.values()):
             self._cut(waiting)
-            self._check()
+            self._note({})
 
     def _idle(self, profile: str) -> int:
         return sum(name == profile for gpu in self._gpus for name, _ in gpu.idle)
 
-    def _check(self) -> None:
-        self.broken = self.broken or any(self._idle(name) < count for name, count in self._reserve.items())
+    def _note(self, soon: dict[str, int]) -> None:
+        """`soon`: what changes at this very moment."""
+        self.history.append((self._now, {name: self._idle(name) + soon.get(name, 0) for name in PROFILES}))
 
     def _cut(self, waiting: dict[str, int]) -> None:
         of: dict[GpuState, list[Gpu]] = {}
