@@ -54,6 +54,11 @@ class Desk:
     pause: Pause | None = None  # nothing is re-cut
     told: dict[str, object] = field(default_factory=dict)  # node -> what its agent was sent last
 
+    @property
+    def has_agents(self) -> bool:
+        """Without any this may be a second controller of the pool: what jobs wait for, the other one knows."""
+        return any(member.outbox is not None for member in self.roster.values())
+
     def look_at(self, names: Iterable[str]) -> None:
         """A pass is to look at these nodes soon."""
         self.changed.update(names)

@@ -32,9 +32,9 @@ class Firsts:
 
     def see(self, first: Mapping[int, int]) -> None:
         """What the last pass found: job -> priority."""
-        self._wanted = first
+        self._wanted = first if self._desk.has_agents else {}
         self._done = {one: at for one, at in self._done.items() if one[0] in first}
-        if first:
+        if self._wanted:
             self._some.set()
 
     async def run(self) -> None:

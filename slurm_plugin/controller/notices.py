@@ -161,6 +161,8 @@ class Notices:
         config, decision = desk.config, desk.decision
         if decision is None or config.mode is Mode.OBSERVE or not (config.notices or known.notes):
             return
+        if not desk.has_agents:
+            return
         if config.notices and desk.clock() - self._read_at >= REREAD_S:
             await self._read()
         state = desk.state(desk.views(), config)

@@ -65,8 +65,9 @@ def assign(
     waiting: list[Demand] = []
     gathering = 0
     ranked = sorted(demands, key=lambda d: d.rank)
+    promised = _promised(promises, ranked)
     for promise in promises:
-        ranked = market.promise(promise, ranked)
+        ranked = market.promise(promise, ranked, promised)
     for demand in ranked:
         if market.claim(demand):
             continue
@@ -86,6 +87,23 @@ def assign(
 
 def _is_for(promise: Guarantee, demand: Demand) -> bool:
     return not promise.idle and promise.gres_class == demand.gres_class and promise.account in ("", demand.account)
+
+
+def _promised(promises: Sequence[Guarantee], ranked: Sequence[Demand]) -> frozenset[int]:
+    """The jobs that guarantees lack slices for, as many of each as that is; an array only as a whole.
+
+    None of them is put before another: the slices of one class that are kept for them are taken by the first of them,
+    whoever that is, and then by the next.
+    """
+    found: set[int] = set()
+    for promise in promises:
+        left = promise.lacking
+        for demand in (d for d in ranked if _is_for(promise, d)):
+            left -= demand.count * demand.nodes * demand.tasks
+            if left < 0:
+                break
+            found.add(demand.job_id)
+    return frozenset(found)
 
 
 @dataclass(slots=True)
@@ -129,30 +147,31 @@ class _Market:
                 return False
         return True
 
-    def promise(self, promise: Guarantee, ranked: Sequence[Demand]) -> list[Demand]:
+    def promise(self, promise: Guarantee, ranked: Sequence[Demand], promised: frozenset[int]) -> list[Demand]:
         """Claim what a guarantee lacks for its own jobs, and keep what is left of it. Returns who has to claim yet.
 
         Slurm gives what is offered as a class to the first job of that class, whatever its account: what a job behind
-        others would claim stays kept until it is the first.
+        others would claim stays kept until it is the first, but for those that are `promised` slices themselves.
         """
         left, rest = promise.lacking, list[Demand]()
-        others = [d for d in ranked if d.gres_class == promise.gres_class and not _is_for(promise, d)]
+        same = (d for d in ranked if d.gres_class == promise.gres_class and d.job_id not in promised)
+        others = [d for d in same if not _is_for(promise, d)]
         before = max(((d.priority, -d.job_id) for d in others), default=(-1, 0))
-        behind = 0
+        first = 0  # slices that the first jobs wait for: no more of them are put first than is lacking
         for demand in ranked:
             each = demand.count * demand.nodes
             most = min(demand.tasks, left // each) if _is_for(promise, demand) else 0
-            if most and (demand.priority, -demand.job_id) < before:
-                rest.append(demand)
-                if behind + each <= left:
-                    self.first[demand.job_id] = before[0] + 1
-                    behind += most * each
-            elif most and self.claim(replace(demand, tasks=most)):
+            behind = (demand.priority, -demand.job_id) < before
+            if most and not behind and self.claim(replace(demand, tasks=most)):
                 left -= most * each
                 if demand.tasks > most:
                     rest.append(replace(demand, tasks=demand.tasks - most))
-            else:
-                rest.append(demand)
+                continue
+            rest.append(demand)
+            if most and first + each <= left:
+                first += most * each
+                if behind:
+                    self.first[demand.job_id] = before[0] + 1
         self.hopeless.clear()  # who claims the rest of what it wants may find it all the same
         offer = WITHHELD if promise.account else promise.gres_class
         kept: set[str] = set()

@@ -75,3 +75,22 @@ async def test_what_slurm_says_no_to_stops_nothing(
     monkeypatch.setattr(site.slurm, "put_first", refuse)
     one.see({7: 10, 8: 10})
     await until(lambda: site.slurm.put == [(8, 10, 3)])
+
+
+async def test_a_controller_without_agents_puts_nobody_first(socket: Path, tmp_path: Path) -> None:
+    """The other controller, which has the agents, knows what its guarantees lack."""
+    clock = Clock()
+    async with controller(socket, tmp_path, clock=clock) as site:
+        site.slurm.jobs[7] = pools.pending(7, "1g.10gb")
+        await until(lambda: len(site.engine.desk.books.jobs) == 1)
+        one = firsts.Firsts(site.engine.desk, site.slurm)
+        running = asyncio.create_task(one.run())
+        one.see({7: 10})
+        async with site.agent("n1", pools.SEVEN):
+            await until(lambda: site.engine.desk.has_agents)
+            one.see({7: 12})
+            await until(lambda: site.slurm.put)
+        assert site.slurm.put == [(7, 12, -1)]
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running

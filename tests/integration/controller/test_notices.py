@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.controller import engine, notices
+from slurm_plugin.controller.roster import GRACE_S
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.pool import Mode
 from slurm_plugin.ports import Notes
@@ -180,3 +181,18 @@ async def test_switched_off_by_an_apply_the_lines_go(socket: Path, tmp_path: Pat
         site.slurm.jobs[8] = replace(pools.pending(8, "7g.80gb"), submitted_at=STARTED)
         await some_passes(site)
         assert len(site.slurm.notes_written) == 2
+
+
+async def test_a_controller_without_agents_says_nothing(socket: Path, tmp_path: Path) -> None:
+    """To it every job waits for a node; the other controller of the pool, which has the agents, knows better."""
+    clock = Clock()
+    async with controller(socket, tmp_path, clock=clock) as site:
+        async with site.agent("n1", (("1g.10gb", 0),)) as n1:
+            await until(lambda: n1.as_offered() == {"1g.10gb": 1})
+        await until(lambda: not site.engine.desk.has_agents)
+        clock.now += GRACE_S
+        await wait_in_vain(site, clock, 7)
+        await some_passes(site)
+        assert site.slurm.notes_written == []
+        async with site.agent("n1", (("1g.10gb", 0),)):
+            await until(lambda: site.slurm.notes_written)

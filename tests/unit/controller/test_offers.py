@@ -206,6 +206,48 @@ def test_no_more_of_an_accounts_jobs_are_put_first_than_it_was_promised() -> Non
     assert assign([node], [other, *mine], {}, SERVING, promises=[PHYSICS]).first == {3: 10}
 
 
+@given(
+    slices=st.integers(0, 3),
+    promised=st.lists(st.integers(1, 2), min_size=2, max_size=3),
+    wishes=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.integers(1, 3)), min_size=1, max_size=6),
+)
+def test_accounts_that_lack_one_class_do_not_put_their_jobs_before_each_other_for_ever(
+    slices: int, promised: list[int], wishes: list[tuple[int, int, int]]
+) -> None:
+    """Account 3 is promised nothing. What a pass puts first is first in the next; an array's first element alone."""
+    promises = [replace(PHYSICS, name=f"{nth}", account=f"{nth}", at_least=n) for nth, n in enumerate(promised)]
+    queue = [
+        replace(wish(job, "3g.40gb", priority=priority, tasks=tasks), account=str(account))
+        for job, (account, priority, tasks) in enumerate(wishes, 1)
+    ]
+    node = place("n1", *["3g.40gb"] * slices)
+    for _ in range(sum(promised) + 1):
+        first = assign([node], queue, {}, SERVING, promises=promises).first
+        if not first:
+            break
+        queue = [after for demand in queue for after in put_first(demand, first.get(demand.job_id), len(queue))]
+    assert not first
+
+
+def put_first(demand: Demand, priority: int | None, jobs: int) -> list[Demand]:
+    """Slurm gives an element of an array a number of its own, when it is put first."""
+    if priority is None:
+        return [demand]
+    if demand.tasks == 1:
+        return [replace(demand, priority=priority)]
+    element = replace(demand, job_id=demand.job_id + 100 * jobs, tasks=1, priority=priority)
+    return [element, replace(demand, tasks=demand.tasks - 1)]
+
+
+def test_what_is_kept_for_two_accounts_is_offered_whoever_of_them_comes_first() -> None:
+    node = place("n1", "3g.40gb", "3g.40gb")
+    promises = [PHYSICS, replace(PHYSICS, account="art")]
+    both = [replace(wish(1, "3g.40gb", priority=9), account="art"), replace(wish(2, "3g.40gb"), account="physics")]
+    result = assign([node], both, {}, SERVING, promises=promises)
+    assert offered(result) == {"3g.40gb": 2}
+    assert result.first == {}
+
+
 PROFILES = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb"]
 NODE = st.lists(st.sampled_from(PROFILES), max_size=4)
 WISH = st.tuples(
