@@ -25,7 +25,7 @@ MOST_PARTS = 16  # that wait to be sent
 IDLE_S = 0.1  # between looks for more
 STATE_EVERY = 10  # looks without a byte between looks at whether the job is over
 
-_Source = tuple[Key, int]
+_Source = tuple[Key, "pb.Stream.ValueType"]
 
 
 class Outputs:
@@ -61,7 +61,7 @@ class Outputs:
         parts: asyncio.Queue[pb.OutputPart],
     ) -> None:
         async for ask in asks:
-            source = key_from_wire(ask.key), int(ask.stream)
+            source = key_from_wire(ask.key), ask.stream
             feed = feeds.get(source)
             if feed is None or feed.task.done():
                 if len(feeds) >= MOST_FEEDS:
@@ -92,7 +92,7 @@ class _Feed:
         try:
             await self._follow(offset)
         except FedError as error:
-            await self._tell(offset, failed=str(error))
+            await self._tell(offset, pb.OutputPart(failed=str(error)))
 
     async def _follow(self, offset: int) -> None:
         handle, idle, told = -1, 0, False
@@ -107,13 +107,13 @@ class _Feed:
                 if idle % STATE_EVERY == 0:
                     held = await self._holdings.of(self._site, self._key)
                 if data := await asyncio.to_thread(_read, handle, min(PART_BYTES, self._limit - offset), offset):
-                    await self._tell(offset, data=data)
+                    await self._tell(offset, pb.OutputPart(data=data))
                     offset, idle, told = offset + len(data), 1, False
                     continue
                 if held.attempt.state not in OPEN:
                     return await self._end(offset, held.attempt)
                 if not told:
-                    await self._tell(offset, data=b"")
+                    await self._tell(offset, pb.OutputPart(data=b""))
                 idle, told = idle + 1, True
                 await asyncio.sleep(IDLE_S)
         finally:
@@ -127,19 +127,19 @@ class _Feed:
         if outcome is not None:
             size = outcome.stdout_size if self._stream == pb.STREAM_STDOUT else outcome.stderr_size
         if size > offset:
-            await self._tell(offset, missing=size - offset)
+            await self._tell(offset, pb.OutputPart(missing=size - offset))
             offset = size
-        await self._tell(offset, end=True)
+        await self._tell(offset, pb.OutputPart(end=True))
 
     async def _wait_allowed(self, offset: int) -> None:
         while self._limit <= offset:
             self._allowed.clear()
             await self._allowed.wait()
 
-    async def _tell(self, offset: int, **part: bytes | int | str) -> None:
+    async def _tell(self, offset: int, part: pb.OutputPart) -> None:
         key = pb.Key(token=self._key.token.bytes, attempt=self._key.attempt)
-        fields: dict[str, object] = {"key": key, "stream": self._stream, "offset": offset, **part}
-        await self._parts.put(pb.OutputPart(**fields))  # type: ignore[arg-type]
+        part.MergeFrom(pb.OutputPart(key=key, stream=self._stream, offset=offset))
+        await self._parts.put(part)
 
 
 def _open(path: Path, account: Account) -> int:

@@ -34,7 +34,9 @@ def test_the_load_that_is_seen_follows_what_comes() -> None:
         loads = follow.loads(waiting, arrived)
     assert loads
     assert loads["1g.5gb"] == pytest.approx(50.0)
-    assert follow.loads({**waiting, "7g.40gb": 3}, waiting)["7g.40gb"] == 3  # type: ignore[index]
+    more = follow.loads({**waiting, "7g.40gb": 3}, waiting)
+    assert more
+    assert more["7g.40gb"] == 3
 
 
 def test_a_fixed_layout_gives_the_smallest_slice_that_is_large_enough() -> None:

@@ -1,6 +1,7 @@
 """Times that people write, and what they read of the history and of a pause."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import typer
@@ -55,21 +56,22 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 
 def test_the_history_is_a_line_an_entry() -> None:
-    where = {"node": "n1", "gpu": "GPU-a", "index": 3}
+    failed = Entry(at=3, what=What.FAILED, node="n1", gpu="GPU-a", index=3, why="as above", error="in use")
     lines = history_lines(
         History(
             entries=(
                 Entry(at=1, what=What.STARTED),
-                Entry(
+                replace(
+                    failed,
                     at=2,
                     what=What.CHANGED,
                     destroyed=("1g.10gb@0", "1g.10gb@1"),
                     created=("2g.20gb@0",),
                     why="2g.20gb for 1 job of 2g.20gb",
                     took_s=2.54,
-                    **where,  # type: ignore[arg-type]
+                    error="",
                 ),
-                Entry(at=3, what=What.FAILED, why="as above", error="in use", **where),  # type: ignore[arg-type]
+                failed,
                 Entry(at=4, what=What.GUARANTEE, guarantee="class x: at least 2", have=1, at_least=2, why="1 lacks"),
                 Entry(at=5, what=What.PAUSED, why="driver\nupdate", uid=7),
                 Entry(at=6, what=What.APPLIED, uid=7),

@@ -81,15 +81,29 @@ async def test_no_file_is_written_through_a_link(tmp_path: Path) -> None:
     assert names(tmp_path / "elsewhere") == []
 
 
-def part(offset: int, **what: bytes | int | bool | str) -> pb.OutputPart:
-    return pb.OutputPart(stream=pb.STREAM_STDOUT, offset=offset, **what)  # type: ignore[arg-type]
+def part(offset: int, what: pb.OutputPart) -> pb.OutputPart:
+    one = pb.OutputPart(stream=pb.STREAM_STDOUT, offset=offset)
+    one.MergeFrom(what)
+    return one
+
+
+def data(offset: int, some: bytes) -> pb.OutputPart:
+    return part(offset, pb.OutputPart(data=some))
+
+
+def missing(offset: int, size: int) -> pb.OutputPart:
+    return part(offset, pb.OutputPart(missing=size))
+
+
+def end(offset: int) -> pb.OutputPart:
+    return part(offset, pb.OutputPart(end=True))
 
 
 END_OF_ERRORS = pb.OutputPart(stream=pb.STREAM_STDERR, offset=0, end=True)
 
 
 async def test_missing_bytes_are_a_hole_and_are_told(tmp_path: Path) -> None:
-    parts = [part(0, data=b"abc"), part(3, missing=4), part(7, data=b"def"), part(10, missing=2), part(12, end=True)]
+    parts = [data(0, b"abc"), missing(3, 4), data(7, b"def"), missing(10, 2), end(12)]
     pull = Pull(KEY, tmp_path)
     await pull.run(Offer(parts=[*parts, END_OF_ERRORS]))
     again = Pull(KEY, tmp_path)
@@ -99,12 +113,12 @@ async def test_missing_bytes_are_a_hole_and_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [part(1, data=b"x"), part(5, data=b"x"), part(3, failed="not now"), part(3, missing=1 << 63)]
+    "bad", [data(1, b"x"), data(5, b"x"), part(3, pb.OutputPart(failed="not now")), missing(3, 1 << 63)]
 )
 async def test_what_does_not_fit_ends_the_stream_and_loses_nothing(tmp_path: Path, bad: pb.OutputPart) -> None:
     pull = Pull(KEY, tmp_path)
     with pytest.raises(Unavailable):
-        await pull.run(Offer(parts=[part(0, data=b"abc"), bad]))
-    await pull.run(Offer(parts=[part(0, data=b"abc"), part(3, end=True), END_OF_ERRORS]))
+        await pull.run(Offer(parts=[data(0, b"abc"), bad]))
+    await pull.run(Offer(parts=[data(0, b"abc"), end(3), END_OF_ERRORS]))
     assert pull.ended
     assert (tmp_path / "stdout").read_bytes() == b"abc"

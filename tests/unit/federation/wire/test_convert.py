@@ -1,7 +1,7 @@
 """Every message comes out of the wire as it went in, byte for byte; what no site may send is refused."""
 
 from contextlib import suppress
-from typing import get_args
+from typing import cast, get_args
 from uuid import UUID
 
 import pytest
@@ -113,7 +113,7 @@ KEY = pb.Key(token=bytes(16), attempt=1)
         pb.Envelope(cancel=pb.Cancel(key=pb.Key(token=bytes(15), attempt=1))),
         pb.Envelope(cancel=pb.Cancel(key=pb.Key(token=bytes(16), attempt=0))),
         pb.Envelope(cancel=pb.Cancel()),
-        pb.Envelope(submit=pb.Submit(key=KEY, spec=pb.Spec(on_silence=9))),  # type: ignore[arg-type]
+        pb.Envelope(submit=pb.Submit(key=KEY, spec=pb.Spec(on_silence=cast("pb.OnSilence.ValueType", 9)))),
         pb.Envelope(submit=pb.Submit(key=KEY, spec=pb.Spec(lease_s=float("nan")))),
         pb.Envelope(submit=pb.Submit(key=KEY, spec=pb.Spec(deadline_at=float("inf")))),
         pb.Envelope(submit=pb.Submit(key=KEY, spec=pb.Spec(user="x" * 5000))),
@@ -128,7 +128,7 @@ def test_what_no_site_may_send(envelope: pb.Envelope) -> None:
 
 
 def test_what_a_newer_site_made_up_is_never_an_end() -> None:
-    record = pb.Record(key=KEY, state=77)  # type: ignore[arg-type]
+    record = pb.Record(key=KEY, state=cast("pb.State.ValueType", 77))
     told = from_wire(pb.Envelope(told=pb.Told(journal=bytes(16), record=record)))
     assert isinstance(told, m.Told)
     assert told.record.state is Target.SUBMITTING
