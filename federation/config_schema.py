@@ -11,6 +11,7 @@ from federation.access.audit import KEEP, MAX_BYTES
 from federation.access.environment import DEFAULT_ALLOW, check_pattern
 from federation.errors import ConfigError
 from federation.pki.names import check_site
+from slurm_plugin.catalogue import DEFAULT_PATH
 
 MAX_PEERS = 1000
 MAX_NAMES = 100_000  # users or accounts of one peer
@@ -118,6 +119,7 @@ class SlurmPoolSection(_Section):
     qos: Literal[""] | Word = ""
     conf: File | None = None
     bin_dir: File | None = None
+    catalogue: File = Path(DEFAULT_PATH)
     starts_in_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
     price_per_hour: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
 
@@ -144,6 +146,7 @@ class SshPoolSection(LoginSection):
     account: Account = ""
     qos: Literal[""] | Word = ""
     bin_dir: File | None = None
+    catalogue: File = Path(DEFAULT_PATH)
     starts_in_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
     price_per_hour: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from federation.access.acting import LEAST_UID, Account, account_of
@@ -15,9 +16,12 @@ from federation.model.spec import JobSpec
 from federation.model.states import Outcome
 from federation.model.token import Key
 from federation.ports import Place
+from slurm_plugin.catalogue import MAX_BYTES
 from slurm_plugin.slurm.process import Identity, Runner, Site
 
 log = logging.getLogger(__name__)
+
+MAX_TEXT = MAX_BYTES  # of a file of the cluster's; a longer one is cut, and can't be read then
 
 
 class Host(Protocol):
@@ -38,6 +42,9 @@ class Host(Protocol):
     async def fence(self, key: Key) -> bool: ...
 
     async def forget(self, key: Key) -> None: ...
+
+    async def text(self, path: Path) -> str:
+        """Of a file of the cluster's, where its commands run; "": there is none that can be read."""
 
     async def run(self, argv: Sequence[str], user: str = "") -> str:
         """stdout of a command of Slurm's, as this user; else as whoever serves the pool.
@@ -82,6 +89,9 @@ class MountedHost:
     async def forget(self, key: Key) -> None:
         await asyncio.to_thread(self._spool.forget, key)
 
+    async def text(self, path: Path) -> str:
+        return await asyncio.to_thread(_text, path)
+
     async def run(self, argv: Sequence[str], user: str = "") -> str:
         if not user:
             return await self._runner.run(argv)
@@ -90,6 +100,14 @@ class MountedHost:
 
     async def _account(self, user: str) -> Account:
         return await asyncio.to_thread(partial(account_of, user, least_uid=self._least_uid))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_TEXT + 1).decode("ascii", "replace")
+    except OSError:
+        return ""
 
 
 def _identity(account: Account) -> Identity:

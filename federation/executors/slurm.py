@@ -12,12 +12,14 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from federation.errors import OutcomeUnknown, Refused, Unavailable
 from federation.executors import layout
 from federation.executors import slurm_commands as commands
 from federation.executors.host import Host
 from federation.executors.layout import Record
+from federation.executors.slices import Slices
 from federation.executors.slurm_commands import Row, Where
 from federation.executors.slurm_states import end_of, is_over
 from federation.model.messages import Room
@@ -25,6 +27,7 @@ from federation.model.spec import JobSpec
 from federation.model.states import End, Outcome
 from federation.model.token import Key
 from federation.ports import Place, Seen, Sight
+from slurm_plugin.catalogue import DEFAULT_PATH
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 
 log = logging.getLogger(__name__)
@@ -49,6 +52,7 @@ class SlurmPool:
     most_jobs: int = 10_000
     starts_in_s: float = 0.0  # what to tell of a job that does not fit now
     price_per_hour: float = 0.0
+    catalogue: Path = Path(DEFAULT_PATH)  # of slices, where Slurm's commands run
 
 
 class SlurmExecutor:
@@ -57,14 +61,25 @@ class SlurmExecutor:
     def __init__(self, pool: SlurmPool, host: Host) -> None:
         self._pool, self._host = pool, host
         self._accounting = True  # until Slurm says that there is none
+        self._slices = Slices(host, pool.catalogue, pool.where)
 
     async def room(self) -> Room:
         pool = self._pool
         try:
-            room = commands.parse_room(await self._run(commands.room(pool.where)), pool.name)
+            room, gres = commands.parse_room(await self._run(commands.room(pool.where)), pool.name)
+            offer = await self._slices.offer(gres)
         except ValueError as error:
             raise Unavailable(f"sinfo's answer can't be read: {error}") from None
-        return replace(room, free_jobs=pool.most_jobs, starts_in_s=pool.starts_in_s, price_per_hour=pool.price_per_hour)
+        except SlurmError as error:
+            raise Unavailable(str(error), hint=error.hint) from None
+        return replace(
+            room,
+            catalogue=offer.catalogue,
+            slices=offer.slices,
+            free_jobs=pool.most_jobs,
+            starts_in_s=pool.starts_in_s,
+            price_per_hour=pool.price_per_hour,
+        )
 
     async def place(self, key: Key, user: str) -> Place:
         return await self._host.place(key, user)

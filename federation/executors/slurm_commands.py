@@ -112,18 +112,24 @@ HANDED_ON = frozenset({1, 2, 3, 10, 12})  # HUP INT QUIT USR1 USR2: see wrapper.
 
 def room(where: Where) -> list[str]:
     partition = [f"--partition={where.partition}"] if where.partition else []
-    return ["sinfo", "--noheader", "--all", "--local", *partition, "-o", "%C|%l|%a"]
+    return ["sinfo", "--noheader", "--all", "--local", *partition, "-o", "%C|%l|%a|%P|%G"]
 
 
-def parse_room(text: str, name: str) -> Room:
-    """Raises ValueError."""
-    idle, longest = 0, 0
-    for line in text.splitlines():
-        cpus, limit, up = line.split("|")
-        if up.strip() == "up":
-            idle += int(cpus.split("/")[1])
-            longest = max(longest, seconds(limit))
-    return Room(pool=name, free_jobs=1, free_cpus=idle, longest_s=0 if longest > MAX_DAYS * 86_400 else longest)
+def parse_room(text: str, name: str) -> tuple[Room, frozenset[str]]:
+    """And the names of its nodes' GRES. Where several partitions are told of, the default one counts.
+
+    Raises ValueError.
+    """
+    rows = [line.split("|", 4) for line in text.splitlines()]
+    if any(len(row) != 5 or row[0].count("/") != 3 for row in rows):
+        raise ValueError(text[:80])
+    rows = [row for row in rows if row[3].strip().endswith("*")] or rows
+    up = [row for row in rows if row[2].strip() == "up"]
+    idle = sum(int(cpus.split("/")[1]) for cpus, *_ in up)
+    longest = max((seconds(limit) for _, limit, *_ in up), default=0)
+    longest_s = 0 if longest > MAX_DAYS * 86_400 else longest
+    room = Room(pool=name, free_jobs=1, free_cpus=idle, longest_s=longest_s)
+    return room, frozenset(one.split(":")[0].strip() for row in up for one in row[4].split(","))
 
 
 def seconds(limit: str) -> int:

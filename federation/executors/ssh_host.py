@@ -11,10 +11,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from federation.access.acting import LEAST_UID, Account, account_of
 from federation.errors import FedError, OutcomeUnknown, Refused, Unavailable
 from federation.executors import layout, ssh_scripts
+from federation.executors.host import MAX_TEXT
 from federation.executors.layout import Record
 from federation.executors.spool import Spool
 from federation.executors.ssh_files import SshFiles
@@ -91,6 +93,10 @@ class SshHost:
         self._files.forget(key)
         await self._shell.sh(ssh_scripts.forget(await self._shell.root(), key))
         await asyncio.to_thread(self._copies.forget, key)
+
+    async def text(self, path: Path) -> str:
+        said = await self._shell.sh(ssh_scripts.text(str(path), MAX_TEXT + 1))
+        return said.out.decode("ascii", "replace")
 
     async def run(self, argv: Sequence[str], user: str = "") -> str:
         if user:

@@ -109,6 +109,11 @@ def settle(root: str, key: Key, moved: Mapping[str, str]) -> str:
     return f"cd {path} || exit 1\n[ ! -h {layout.CLAIM} ] || exit 0\n{moves}\nsync . work 2> /dev/null; true"
 
 
+def text(path: str, most: int) -> str:
+    """A file of the cluster's; nothing where there is none."""
+    return f"[ ! -r {words([path])} ] || head -c {most} {words([path])}"
+
+
 def hashes(root: str, key: Key, names: Sequence[str]) -> str:
     path = words([f"{root}/{layout.name_of(key)}"])
     return f"cd {path} && sha256sum {words(['./' + name for name in names])}"

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from federation.model.messages import Room
 from federation.model.spec import JobSpec
-from slurm_plugin import catalogue, request
+from slurm_plugin import catalogue, job_request, request
 from slurm_plugin.errors import ConfigError
 
 MAX_REASONS = 64  # pools that an explanation names
@@ -67,6 +67,12 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    starts_in_s: float
+    per_hour: float  # money
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Offer:
     pool: Pool
     starts_in_s: float
@@ -104,11 +110,11 @@ def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
         return "full: it takes no more jobs now"
     if room.longest_s and spec.time_limit_s > room.longest_s:
         return f"its longest time limit is {room.longest_s} s"
-    wait_s = fits(spec, pool)
-    if isinstance(wait_s, str):
-        return wait_s
-    run_s = spec.time_limit_s or DEFAULT_RUN_S
-    money = room.price_per_hour * run_s / 3600 * max(1, spec.cpus)
+    fit = fits(spec, pool)
+    if isinstance(fit, str):
+        return fit
+    run_s, wait_s = spec.time_limit_s or DEFAULT_RUN_S, fit.starts_in_s
+    money = fit.per_hour * run_s / 3600
     budget = rules.budget_per_day.get(spec.account)
     if budget is not None and money > 0 and ask.spent + money > budget:
         return f"over budget: {money:.2f} more than the {max(0.0, budget - ask.spent):.2f} left of today's {budget:.2f}"
@@ -136,25 +142,44 @@ def _barred(ask: Ask, pool: Pool, rules: Rules) -> str:
     return ""
 
 
-def fits(spec: JobSpec, pool: Pool) -> float | str:
-    """Seconds until the job could start there, or why it never can."""
+def fits(spec: JobSpec, pool: Pool) -> Fit | str:
+    """When the job could start there and what an hour of it costs, or why it never can."""
     room = pool.room
     starts_in_s = 0.0 if room.free_cpus >= spec.cpus and not pool.sent else room.starts_in_s
+    plain = Fit(starts_in_s=starts_in_s, per_hour=room.price_per_hour * max(1, spec.cpus))
     if not spec.gres:
-        return starts_in_s
-    if not room.catalogue:
-        return "it has no slices"
-    offered = _catalogue(room.catalogue)
+        return plain
+    asked = request.parse(spec.gres)
+    if isinstance(asked, request.Refusal):
+        return asked.text
+    if asked is None:  # no slices: what a pool has of other resources is not told
+        return plain if spec.pin else f"what it has of {spec.gres} is not known: name a site with --to"
+    offered = _catalogue(room.catalogue) if room.catalogue else None
     if offered is None:
-        return "its catalogue can't be read"
-    asked = request.parse(spec.gres, gres=offered.gres, mem=offered.mem)
-    if asked is None:
-        return f"what it has of {spec.gres} is not known"
-    resolved = asked if isinstance(asked, request.Refusal) else request.resolve(asked, offered)
-    if isinstance(resolved, request.Refusal):
-        return resolved.text
-    free = dict(room.slices).get(resolved.gres_class, 0)
-    return starts_in_s if free >= resolved.count else max(starts_in_s, room.starts_in_s)
+        return "its catalogue can't be read" if room.catalogue else "it has no slices"
+    return _slices(spec, room, offered, starts_in_s)
+
+
+def _slices(spec: JobSpec, room: Room, offered: catalogue.Catalogue, starts_in_s: float) -> Fit | str:
+    """By what job_submit would say there, and by what there is of it now."""
+    wants = job_request.Job(
+        per_node=spec.gres,
+        nodes_min=1,
+        nodes_max=1,
+        tasks=1,
+        cpus_per_task=spec.cpus,
+        memory_per_node=spec.memory_mib or None,
+    )
+    found = job_request.decide(wants, offered)
+    if found is None or isinstance(found, request.Refusal):
+        return found.text if found else "it has no slices"
+    if all(shape.makes(found.gres_class) < found.count for shape in offered.shapes):
+        return f"no layout there makes {offered.gres}:{found.gres_class}:{found.count} now"
+    free = dict(room.slices).get(found.gres_class, 0)
+    return Fit(
+        starts_in_s=starts_in_s if free >= found.count else max(starts_in_s, room.starts_in_s),
+        per_hour=room.price_per_hour * found.count,
+    )
 
 
 @lru_cache(maxsize=MAX_REASONS)

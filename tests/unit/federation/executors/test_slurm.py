@@ -67,6 +67,9 @@ class Host:
     async def forget(self, key: Key) -> None:
         self.asked.append("forget")
 
+    async def text(self, path: Path) -> str:
+        return ""
+
     async def run(self, argv: Sequence[str], user: str = "") -> str:
         self.asked.append(argv[0])
         said = self.says[argv[0]]

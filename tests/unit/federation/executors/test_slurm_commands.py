@@ -72,11 +72,20 @@ def test_signals_that_a_wrapper_can_t_hand_on_go_to_all_processes() -> None:
 
 
 def test_room_is_what_is_idle_in_partitions_that_are_up() -> None:
-    room = commands.parse_room("3/5/0/8|1-00:00:00|up\n0/2/0/2|30:00|up\n0/90/0/90|infinite|down\n", "hpc")
+    lines = "3/5/0/8|1-00:00:00|up|a|vgpu:4\n0/2/0/2|30:00|up|b|(null)\n0/90/0/90|infinite|down|c|gpu:1\n"
+    room, gres = commands.parse_room(lines, "hpc")
     assert (room.pool, room.free_cpus, room.longest_s) == ("hpc", 7, 86_400)
-    assert commands.parse_room("0/1/0/1|infinite|up\n", "hpc").longest_s == 0
-    with pytest.raises(ValueError):
-        commands.parse_room("sinfo: error\n", "hpc")
+    assert gres == {"vgpu", "(null)"}
+    assert commands.parse_room("0/1/0/1|infinite|up|a|(null)\n", "hpc")[0].longest_s == 0
+    for wrong in ("sinfo: error\n", "a|b|up|d|e\n"):
+        with pytest.raises(ValueError):
+            commands.parse_room(wrong, "hpc")
+
+
+def test_the_partition_that_a_job_goes_to_by_default_is_the_one_that_counts() -> None:
+    lines = "0/8/0/8|infinite|up|gpu*|vgpu:4\n0/8/0/8|infinite|up|all|vgpu:4,tape:1\n"
+    room, gres = commands.parse_room(lines, "hpc")
+    assert (room.free_cpus, gres) == (8, {"vgpu"})
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30:00", 1800), ("1:00:00", 3600), ("2-00:00:01", 172_801), ("5", 5)])

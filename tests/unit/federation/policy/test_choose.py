@@ -28,8 +28,8 @@ def why(pool: Pool, spec: JobSpec = SPEC, rules: Rules | None = None, **more: An
     return dict(choice.reasons)[pool.name]
 
 
-def slices(free: int) -> Room:
-    shape, nodes = shapes({"n1": NodeFacts(cpus=8, memory_mib=1000, most={"m20": 4})})
+def slices(free: int, made: dict[str, int] | None = None) -> Room:
+    shape, nodes = shapes({"n1": NodeFacts(cpus=8, memory_mib=1000, most={"m20": 4}, made=made)})
     one = Class(name="m20", kind=Kind.MEMORY, param=20, weight=2, profiles=("1g.20gb",))
     text = render(Catalogue(pool="hpc", partitions=(("gpu", "wait"),), classes=(one,), shapes=shape, nodes=nodes))
     return replace(ROOM, catalogue=text, slices=(("m20", free),), starts_in_s=500.0)
@@ -108,4 +108,23 @@ def test_a_request_for_slices_is_matched_against_each_pool_s_catalogue() -> None
     choice = choose(ask(wants), [none, some], Rules())
     assert chosen(choice) == "cloud/batch"
     assert dict(choice.reasons)["full/batch"].startswith("fits: start in 500 s")
-    assert "no" in why(replace(CLOUD, room=slices(9)), replace(SPEC, gres="vgpu:80gb"))
+
+
+def test_what_can_never_run_there_is_told_as_job_submit_would_tell_it() -> None:
+    there = replace(CLOUD, room=slices(9))
+    assert why(there, replace(SPEC, gres="vgpu:80gb")).startswith("vgpu: no slice of this pool has 80 GB; did you mean")
+    assert "no node can hold 5 slices" in why(there, replace(SPEC, gres="vgpu:20gb:5"))
+    assert "has 16 CPUs; the most is 8" in why(there, replace(SPEC, gres="vgpu:20gb", cpus=16))
+    assert "1024 MiB of memory" in why(there, replace(SPEC, gres="vgpu:20gb", memory_mib=1024))
+
+
+def test_slices_that_no_layout_of_today_makes_are_not_waited_for_there() -> None:
+    there = replace(CLOUD, room=slices(0, made={"m20": 1}))
+    assert chosen(choose(ask(replace(SPEC, gres="vgpu:20gb")), [there], Rules())) == "cloud/batch"
+    assert why(there, replace(SPEC, gres="vgpu:20gb:2")) == "no layout there makes vgpu:m20:2 now"
+
+
+def test_other_resources_are_asked_for_where_a_user_says_that_they_are() -> None:
+    tapes = replace(SPEC, gres="tape:1")
+    assert why(CLOUD, tapes) == "what it has of tape:1 is not known: name a site with --to"
+    assert chosen(choose(ask(replace(tapes, pin="cloud")), [CLOUD], Rules())) == "cloud/batch"
