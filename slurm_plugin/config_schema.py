@@ -139,6 +139,7 @@ class ControllerSection(_Section):
     user: Word = "root"
     state_dir: File = Path("/var/lib/vgpu")
     catalogue: File = Path("/var/lib/vgpu/catalogue")
+    job_ids: File | None = None
     slurm_conf: File | None = None
     slurm_bin: File | None = None
     munge_socket: File | None = None

@@ -81,6 +81,7 @@ class ControllerPlace:
     user: str = "root"
     state_dir: Path = Path("/var/lib/vgpu")
     catalogue: Path = Path("/var/lib/vgpu/catalogue")
+    job_ids: Path | None = None  # a file that slurm.conf includes, so that no job's id is used twice
     slurm_conf: Path | None = None
     slurm_bin: Path | None = None
     munge_socket: Path | None = None

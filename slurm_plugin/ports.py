@@ -55,6 +55,7 @@ class QueuedJob:
     limit_s: int = 0  # its time limit; 0: none
     array_limit: int = 0  # most elements of its array that may run at once; 0: no limit
     first_task: int = -1  # the first element that waits; -1: it is no array
+    elements: str = ""  # of its array, as Slurm writes them: `3`, `[2-5,9%2]`; empty: it is no array
 
     @property
     def launch_failed(self) -> bool:
@@ -91,6 +92,12 @@ class Notes:
     private: bool = False  # Slurm keeps jobs from other users: PrivateData has `jobs`
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobIds:
+    following: int  # what the next job gets
+    most: int  # MaxJobId: after it Slurm begins anew
+
+
 class Slurm(Protocol):
     """Every call raises SlurmError (Slurm refused) or SlurmUnavailable (no answer: the outcome is unknown)."""
 
@@ -125,6 +132,8 @@ class Slurm(Protocol):
 
     async def started_at(self) -> int:
         """When the slurmctld that answers was started, Unix seconds."""
+
+    async def job_ids(self) -> JobIds: ...
 
     async def resume(self, node: str) -> None:
         """End a drain."""

@@ -74,7 +74,9 @@ async def run(path: Path) -> None:
     raise_file_limit()
     config = load_pool(path)
     check_user(config.controller.user)
-    for ours in (path, config.controller.state_dir, config.controller.catalogue):
+    for ours in filter(
+        None, (path, config.controller.state_dir, config.controller.catalogue, config.controller.job_ids)
+    ):
         trust.check(ours, also=uid_of(config.controller.user))
     site = Site(conf=config.controller.slurm_conf or _environment_conf(), bin_dir=config.controller.slurm_bin)
     through = PyslurmQueue(site, config.gres.name) if config.controller.queue_reader is QueueReader.PYSLURM else None

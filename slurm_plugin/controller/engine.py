@@ -25,6 +25,7 @@ from slurm_plugin.controller.fences import Fence, Fences
 from slurm_plugin.controller.firsts import Firsts
 from slurm_plugin.controller.history_file import HistoryFile
 from slurm_plugin.controller.holds import Holds
+from slurm_plugin.controller.job_ids import Ahead
 from slurm_plugin.controller.keep import Keep
 from slurm_plugin.controller.notices import Notices
 from slurm_plugin.controller.pauses import Pauses
@@ -87,6 +88,7 @@ class Engine:
         self._notices = Notices(self.desk, slurm)
         self._holds = Holds(self.desk, slurm, self._chronicle.note)
         self._firsts = Firsts(self.desk, slurm)
+        self._ahead = Ahead(self.desk, slurm, path) if (path := config.controller.job_ids) else None
         self._applied: PoolConfig | None = None  # what the next pass is to follow
         self._asking = asyncio.Lock()  # any user may: one at a time, beside the loop
         self._applying = asyncio.Lock()
@@ -184,6 +186,8 @@ class Engine:
             beside = (self._rescue, self._drains, self._holds, self._firsts, self._chronicle, self._notices)
             for one in beside:
                 group.create_task(self._lasting(type(one).__name__.lower(), one.run))
+            if self._ahead:
+                group.create_task(self._lasting("ahead", self._ahead.run))
             group.create_task(self._fences.run())
             group.create_task(self._loop())
 

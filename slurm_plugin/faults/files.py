@@ -52,6 +52,11 @@ FILES = {
         "slurmctld reads job_submit.lua anew only when its time stamp is newer than the last reading",
         "touch {folder}/job_submit.lua",
     ),
+    "no-job-ids": Fault(
+        "{path}: it does not include {job_ids}, which pool.yaml names as controller.job_ids",
+        "a slurmctld that is killed uses the ids of jobs that it forgot again, and nodes drain for `Duplicate jobid`",
+        "Include {job_ids}",
+    ),
     "no-cli-filter": Fault(
         "{path}: there is no such file on this host",
         "with CliFilterPlugins=lua, every sbatch, srun and salloc of this host complains or fails",

@@ -54,6 +54,7 @@ def pool_yaml(lab: Lab) -> str:
         f"  listen: 127.0.0.1:{lab.ports.controller}",
         f"  state_dir: {lab.state / 'controller'}",
         f"  catalogue: {lab.catalogue}",
+        f"  job_ids: {lab.job_ids}",
         f"  slurm_conf: {lab.slurm_conf}",
         f"  munge_socket: {lab.munge_socket}",
     ]

@@ -25,6 +25,7 @@ def slurm_files(lab: Lab) -> tuple[File, ...]:
     files = [
         File(path=lab.etc / "common.conf", text=common_conf(lab)),
         File(path=lab.slurm_conf, text=f"Include {lab.etc / 'common.conf'}\n" + _hook_lines(lab, lab.nodes[0])),
+        File(path=lab.job_ids, text="FirstJobId=1\n"),
         File(path=lab.etc / "gres.conf", text=_gres_conf(lab)),
         File(path=lab.etc / "cgroup.conf", text=_cgroup_conf(lab)),
     ]
@@ -72,6 +73,7 @@ def common_conf(lab: Lab) -> str:
     }
     settings |= _accounting(lab) | _pool_settings(lab)
     lines = [f"{key}={value}" for key, value in settings.items()]
+    lines += [f"Include {lab.job_ids}"] if lab.spec.pool else []
     return "\n".join([*lines, *_node_lines(lab), *lab.spec.slurm_lines]) + "\n"
 
 

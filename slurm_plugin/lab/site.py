@@ -111,6 +111,10 @@ class Lab:
         return self.etc / "catalogue"
 
     @property
+    def job_ids(self) -> Path:
+        return self.etc / "job_ids.conf"
+
+    @property
     def munge_key(self) -> Path:
         return self.etc / "munge.key"
 

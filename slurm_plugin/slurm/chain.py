@@ -92,6 +92,7 @@ def controller_unit(side: SlurmSide) -> str:
 def _writable(side: SlurmSide) -> str:
     """A shared folder for the catalogue, and a state folder elsewhere: ProtectSystem leaves /var/lib/vgpu alone."""
     folders = {PurePosixPath(side.catalogue).parent, PurePosixPath(side.state_dir)}
+    folders |= {PurePosixPath(side.job_ids).parent} if side.job_ids else set()
     elsewhere = sorted(str(folder) for folder in folders if not folder.is_relative_to("/var/lib/vgpu"))
     return f"\nReadWritePaths={' '.join(elsewhere)}" if elsewhere else ""
 

@@ -34,6 +34,7 @@ def check(side: SlurmSide, live: Live) -> tuple[Finding, ...]:
         file_checks.gres_conf,
         file_checks.client,
         file_checks.lua,
+        file_checks.job_ids,
         file_checks.hook_confs,
     )
     return tuple(finding for one in checks for finding in one(side, live))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.model import RunKey
-from slurm_plugin.ports import GresItem, JobRun, Notes, QueuedJob, SlurmNode
+from slurm_plugin.ports import GresItem, JobIds, JobRun, Notes, QueuedJob, SlurmNode
 from slurm_plugin.slurm import notes, queue, records, table
 from slurm_plugin.slurm.hostlist import compress
 from slurm_plugin.slurm.process import Runner, Runs, Site
@@ -136,6 +136,15 @@ class SlurmCommands:
         if not text.isdecimal():
             raise SlurmError(f"scontrol show config printed '{text[:80]}' as BOOT_TIME")
         return int(text)
+
+    async def job_ids(self) -> JobIds:
+        config = await self.config()
+        following, most = config.get("NEXT_JOB_ID", ""), config.get("MaxJobId", "")
+        if not (following.isdecimal() and most.isdecimal()):
+            raise SlurmError(
+                f"scontrol show config printed '{following[:80]}' as NEXT_JOB_ID, '{most[:80]}' as MaxJobId"
+            )
+        return JobIds(following=int(following), most=int(most))
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
         """All nodes, or these. Slurm refuses the whole call for one unknown name."""

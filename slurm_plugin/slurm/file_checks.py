@@ -96,6 +96,15 @@ def lua(side: SlurmSide, live: Live) -> Iterator[Finding]:
                 yield found("lua-unread", path=file.path, folder=folder)
 
 
+def job_ids(side: SlurmSide, live: Live) -> Iterator[Finding]:
+    """Does slurmctld's slurm.conf have the file that the controller writes?"""
+    conf = live.client_conf
+    if not side.job_ids or conf is None or conf.path != live.config.get("SLURM_CONF"):
+        return
+    if "firstjobid" not in conf_files.settings(conf.text):
+        yield found("no-job-ids", path=conf.path, job_ids=side.job_ids)
+
+
 def hook_confs(_: SlurmSide, live: Live) -> Iterator[Finding]:
     for file in live.hook_confs:
         if file.uid != 0 or file.mode & _WRITABLE_BY_OTHERS:

@@ -115,6 +115,14 @@ def slurm_conf(side: SlurmSide, live: Mapping[str, Mapping[str, str]] | None = N
             [wait_partition_line(side, live)],
         )
     )
+    if side.job_ids:
+        blocks.append(
+            (
+                "The ids of jobs that a killed slurmctld forgot are not used again. First, where this file is read:\n"
+                f"# echo FirstJobId=1 > {side.job_ids}",
+                [f"Include {side.job_ids}"],
+            )
+        )
     return "\n".join("\n".join([f"# {comment}", *lines, ""]) for comment, lines in blocks)
 
 

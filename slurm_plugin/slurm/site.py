@@ -52,6 +52,7 @@ class SlurmSide:
     paths: HookPaths = field(default_factory=HookPaths)
     catalogue: str = "/var/lib/vgpu/catalogue"  # written by the controller, read by Lua
     state_dir: str = "/var/lib/vgpu"  # the controller's
+    job_ids: str = ""  # written by the controller, included by slurm.conf; empty: neither
     user: str = "root"  # whom the controller runs as
     accounting: bool = (
         False  # slurmdbd is there; without it a GRES in AccountingStorageTRES ends slurmctld at its start
@@ -87,6 +88,7 @@ def side_of(
         paths=paths or HookPaths(),
         catalogue=str(pool.controller.catalogue),
         state_dir=str(pool.controller.state_dir),
+        job_ids=str(pool.controller.job_ids or ""),
         user=pool.controller.user,
         accounting=accounting,
     )

@@ -123,6 +123,14 @@ async def test_only_jobs_of_the_named_partitions_are_read(site: BareSlurm) -> No
     assert await slurm.vgpu_jobs(("no-such",)) == ()
 
 
+async def test_the_next_jobs_id_is_told(site: BareSlurm) -> None:
+    ids = await adapter(site).job_ids()
+    script = site.folder / "next.sh"
+    script.write_text("#!/bin/sh\n")
+    job = site.run("sbatch", "--parsable", "-H", "-p", "plain", "-o", "/dev/null", str(script)).stdout.strip()
+    assert (str(ids.following), ids.most) == (job, 67_043_328)
+
+
 async def test_cancel_and_requeue_hit_one_element_of_an_array_only(site: BareSlurm) -> None:
     """The element that starts last has the array's own id: `scancel ID` would take its siblings too."""
     slurm = adapter(site)

@@ -14,7 +14,6 @@ from slurm_plugin.errors import VgpuError
 from tests.e2e.live import Live
 
 LOOK_EVERY_S = 1.0
-TWICE = "Duplicate jobid"  # Slurm's reason, when slurmctld has forgotten a job and used its id again
 
 
 @dataclass(slots=True)
@@ -39,14 +38,7 @@ class Watch:
             self.states[node, state, reason] += 1
 
     def drained(self) -> list[str]:
-        """Every drain but those that Slurm makes itself when it has used an id twice: the controller ends them."""
-        looks = self.states.items()
-        return [f"{node} {state}: {why} ({n})" for (node, state, why), n in looks if "drain" in state and why != TWICE]
-
-    @property
-    def twice(self) -> int:
-        """Looks that saw a node drained so."""
-        return sum(n for (_, state, why), n in self.states.items() if "drain" in state and why == TWICE)
+        return [f"{node} {state}: {why} ({n})" for (node, state, why), n in self.states.items() if "drain" in state]
 
     def _counts(self) -> None:
         """A look counts where nothing of a node moved while Slurm was asked; a fault is what two of them in a row see:

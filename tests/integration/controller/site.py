@@ -11,7 +11,7 @@ from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.link.client import Session, open_link
 from slurm_plugin.link.munge import Munge
 from slurm_plugin.model import Gpu, Grant, Instance, RunKey
-from slurm_plugin.ports import GresItem, JobRun, Notes, QueuedJob, SlurmNode
+from slurm_plugin.ports import GresItem, JobIds, JobRun, Notes, QueuedJob, SlurmNode
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.slurm.gres import parse_gres
 from slurm_plugin.wire import gpu_to_wire, grant_to_wire
@@ -148,6 +148,9 @@ class DictSlurm:
     async def started_at(self) -> int:
         self.asked_boot += 1
         return self.booted_at
+
+    async def job_ids(self) -> JobIds:
+        raise SlurmUnavailable("only where pool.yaml has controller.job_ids")
 
     async def resume(self, node: str) -> None:
         self.resumed.append(node)

@@ -6,7 +6,7 @@ from typing import Any
 
 from slurm_plugin.agent.terms import Terms
 from slurm_plugin.model import Gpu, GpuProfile, Grant, Instance, MigMode, RunKey, Step
-from slurm_plugin.ports import GresItem, JobRun, Notes, QueuedJob, SlurmNode
+from slurm_plugin.ports import GresItem, JobIds, JobRun, Notes, QueuedJob, SlurmNode
 
 H100 = tuple(
     GpuProfile(name=name, gi_profile_id=number, compute_slices=compute, memory_mib=0, starts=starts, size=size)
@@ -141,6 +141,9 @@ class FakeSlurm:
 
     async def started_at(self) -> int:
         return 0
+
+    async def job_ids(self) -> JobIds:
+        return JobIds(following=1, most=1)
 
     async def resume(self, node: str) -> None:
         return None

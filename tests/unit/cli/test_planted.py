@@ -180,6 +180,12 @@ def client(text: str) -> Callable[[World], None]:
     return set_live(client_conf=File(path="/etc/slurm/slurm.conf", text=text))
 
 
+def without_job_ids(world: World) -> None:
+    client("GresTypes=vgpu,vgpu_mem\n")(world)
+    config(SLURM_CONF="/etc/slurm/slurm.conf")(world)
+    world.side = replace(world.side, job_ids="/var/lib/vgpu/job_ids.conf")
+
+
 PLANTED: dict[str, Callable[[World], None]] = {
     # who answers
     "agent-away": lambda w: setattr(w.node, "agent_connected", False),
@@ -257,6 +263,7 @@ PLANTED: dict[str, Callable[[World], None]] = {
     ),
     "lua-differs": set_live(module=lua(text="-- edited"), own_module="return {}"),
     "lua-unread": stale_lua,
+    "no-job-ids": without_job_ids,
     "no-cli-filter": client("GresTypes=vgpu,vgpu_mem\nCliFilterPlugins=lua\n"),
     "client-gres-types": client("GresTypes=gpu\n"),
     "resets-gpu": set_live(hooks={**sites.GOOD.hooks, "Epilog": "vgpu-epilog\nnvidia-smi --gpu-reset -i 0\n"}),

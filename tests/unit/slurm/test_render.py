@@ -105,6 +105,15 @@ def test_the_controllers_unit_lets_it_write_where_pool_yaml_says() -> None:
     assert "ReadWritePaths" not in chain.controller_unit(SIDE)
 
 
+def test_the_file_that_keeps_ids_from_being_used_twice_is_included_where_the_controller_may_write_it() -> None:
+    ahead = side_of(
+        replace(POOL, controller=replace(POOL.controller, job_ids=Path("/srv/ids/job_ids.conf"))), {}, accounting=False
+    )
+    assert "Include /srv/ids/job_ids.conf" in render.slurm_conf(ahead).splitlines()
+    assert "ReadWritePaths=/srv/ids" in chain.controller_unit(ahead).splitlines()
+    assert "Include" not in render.slurm_conf(SIDE)
+
+
 @pytest.mark.parametrize("text", [chain.job_submit_lua(SIDE), chain.cli_filter_lua(SIDE)])
 def test_the_lines_for_a_sites_own_lua_call_what_our_module_has(text: str) -> None:
     module = (CONFIGS.parent / "slurm_plugin/hooks/lua/vgpu.lua").read_text()
