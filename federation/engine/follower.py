@@ -14,6 +14,7 @@ from federation.model.token import Key
 from federation.ports import Now
 from federation.store.store import Followed, Kind, Store
 
+MOST_REASON = 400  # characters of a refusal that are kept with its job
 MOST_FORGOTTEN = 500  # jobs of one page, when a target's journal is new
 OVER = (Target.ENDED, Target.RELEASED)
 _FIRST = UUID(int=0)
@@ -187,7 +188,8 @@ class Follower:
             done(store, job.on(OriginEvent.REFUSED, outcome=cancelled, why="cancelled"), job, now)
         else:
             pool = f"{job.site}/{job.pool}"
-            avoid = (*job.avoid, pool) if outcome.end is End.REFUSED else job.avoid
             why = f"{pool} refused it: {outcome.reason}"
+            refused = (pool, outcome.reason[:MOST_REASON])
+            avoid = (*job.avoid, refused) if outcome.end is End.REFUSED else job.avoid
             store.save_job(job.on(OriginEvent.REFUSED, avoid=avoid, due_at=now.wall, why=why), was=job)
         return [owe(store, job, Kind.RELEASE, now)] if kept else []

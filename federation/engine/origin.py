@@ -169,11 +169,11 @@ class OriginSide:
             done(store, job.on(OriginEvent.CANCEL, outcome=gone, why=gone.reason), job, now)
             return []
         day = int(now.wall // DAY_S)
-        spent = store.spent(job.account, day) if job.account in self.rules.placing.budget_per_day else 0.0
+        spent = 0.0 if self.rules.placing.budget(job.account) is None else store.spent(job.account, day)
         ask = Ask(spec=spec, avoid=job.avoid, spent=spent, now=now.wall)
         choice = choose(ask, self.sites.pools(store.jobs(), now), self.rules.placing)
         if choice.pool is None:
-            later = replace(job, due_at=now.wall + RECHOOSE_S, reasons=choice.reasons, why="no pool fits now")
+            later = replace(job, due_at=now.wall + RECHOOSE_S, reasons=choice.reasons, why=choice.why)
             store.save_job(later, was=job)
             return []
         chosen = job.on(
@@ -183,7 +183,7 @@ class OriginSide:
             cost=choice.cost,
             cost_day=day,
             reasons=choice.reasons,
-            why=f"sent to {choice.pool.name}",
+            why=choice.why,
             due_at=now.wall + ANSWER_S,
         )
         store.save_job(chosen, was=job)

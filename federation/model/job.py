@@ -40,7 +40,7 @@ class Job:
     signals: int = 0  # sent to this attempt
     cost: float = 0.0  # reserved, or spent, against the account's budget of `cost_day`
     cost_day: int = 0  # days since 1970
-    avoid: tuple[str, ...] = ()  # pools that refused it for good
+    avoid: tuple[tuple[str, str], ...] = ()  # pools that refused it for good, and why
     reasons: tuple[tuple[str, str], ...] = ()  # of the last choice, one a pool
     why: str = ""  # one line for the user: why it is where it is
     started_at: float | None = None

@@ -102,7 +102,8 @@ class Room:
     free_jobs: int  # how many more it would accept
     free_cpus: int  # idle now
     starts_in_s: float = 0.0  # the pool's own estimate for a job that does not fit now
-    price_per_hour: float = 0.0  # of one CPU or slice, whichever the job has
+    price_per_hour: float = 0.0  # of one CPU; of one slice for a job that has slices, unless GPUs have a price
+    gpu_price_per_hour: float = 0.0  # of a whole GPU: a slice pays its part of the memory; 0: none
     longest_s: int = 0  # time limit that it allows; 0: any
 
 

@@ -12,11 +12,13 @@ from functools import lru_cache
 
 from federation.model.messages import Room
 from federation.model.spec import JobSpec
+from federation.policy.money import limit_s
 from slurm_plugin import catalogue, job_request, request
 from slurm_plugin.errors import ConfigError
 
 MAX_REASONS = 64  # pools that an explanation names
-DEFAULT_RUN_S = 3600  # what a job without a time limit is taken to need
+EACH = "*"
+_EIGHTHS = 8  # of a GPU's memory: a class's weight counts them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +44,13 @@ class Rules:
 
     allow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # account -> SITE or SITE/POOL
     deny: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    budget_per_day: Mapping[str, float] = field(default_factory=dict)  # account -> money
+    budget_per_day: Mapping[str, float] = field(default_factory=dict)  # account -> money; EACH: any that is not named
     seconds_per_money: float = 600.0
     local_bonus_s: float = 60.0  # how much later a start at home may be
+
+    def budget(self, account: str) -> float | None:
+        """Its money of a day; None: any."""
+        return self.budget_per_day.get(account, self.budget_per_day.get(EACH))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +61,22 @@ class Choice:
     cost: float = 0.0  # money, reserved against the budget
     reasons: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def why(self) -> str:
+        """One line for the user: where it goes, or why it waits."""
+        if self.pool is not None:
+            return f"sent to {self.pool.name}"
+        if len(self.reasons) == 1:
+            return f"no pool fits now: {': '.join(self.reasons[0])}"
+        return f"none of {len(self.reasons)} pools fits now: fed explain" if self.reasons else "no pool is known"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What is to be placed: `avoid` are pools that refused it for good; `spent` is its account's money of today."""
+    """What is to be placed. `avoid`: pools that refused it for good, and why; `spent`: its account's money of today."""
 
     spec: JobSpec
-    avoid: tuple[str, ...] = ()
+    avoid: tuple[tuple[str, str], ...] = ()
     spent: float = 0.0
     now: float  # Unix seconds
 
@@ -113,9 +128,9 @@ def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
     fit = fits(spec, pool)
     if isinstance(fit, str):
         return fit
-    run_s, wait_s = spec.time_limit_s or DEFAULT_RUN_S, fit.starts_in_s
+    run_s, wait_s = limit_s(spec), fit.starts_in_s
     money = fit.per_hour * run_s / 3600
-    budget = rules.budget_per_day.get(spec.account)
+    budget = rules.budget(spec.account)
     if budget is not None and money > 0 and ask.spent + money > budget:
         return f"over budget: {money:.2f} more than the {max(0.0, budget - ask.spent):.2f} left of today's {budget:.2f}"
     move_s = 0.0 if pool.local else spec.input_bytes / pool.bytes_per_s
@@ -133,8 +148,9 @@ def _barred(ask: Ask, pool: Pool, rules: Rules) -> str:
         return f"account {spec.account} may not go there"
     if set(rules.deny.get(spec.account, ())) & set(names):
         return f"account {spec.account} is denied there"
-    if pool.name in ask.avoid:
-        return "it refused this job"
+    refused = dict(ask.avoid).get(pool.name)
+    if refused is not None:
+        return f"it refused this job: {refused}"
     if not pool.linked:
         return "no link now"
     if pool.cools_for_s > 0:
@@ -176,9 +192,11 @@ def _slices(spec: JobSpec, room: Room, offered: catalogue.Catalogue, starts_in_s
     if all(shape.makes(found.gres_class) < found.count for shape in offered.shapes):
         return f"no layout there makes {offered.gres}:{found.gres_class}:{found.count} now"
     free = dict(room.slices).get(found.gres_class, 0)
+    part = offered.by_name[found.gres_class].weight / _EIGHTHS
+    each = room.gpu_price_per_hour * part if room.gpu_price_per_hour else room.price_per_hour
     return Fit(
         starts_in_s=starts_in_s if free >= found.count else max(starts_in_s, room.starts_in_s),
-        per_hour=room.price_per_hour * found.count,
+        per_hour=each * found.count,
     )
 
 

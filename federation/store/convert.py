@@ -130,7 +130,7 @@ def job_from_row(row: Row) -> Job:
         signals=row["signals"],
         cost=row["cost"],
         cost_day=row["cost_day"],
-        avoid=tuple(json.loads(row["avoid"] or "[]")),
+        avoid=tuple((pool, why) for pool, why in json.loads(row["avoid"] or "[]")),
         reasons=tuple((pool, reason) for pool, reason in json.loads(row["reasons"] or "[]")),
         why=row["why"],
         started_at=row["started_at"],

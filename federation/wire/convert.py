@@ -96,6 +96,7 @@ def _room_to_wire(room: m.Room) -> pb.Room:
         free_cpus=room.free_cpus,
         starts_in_s=room.starts_in_s,
         price_per_hour=room.price_per_hour,
+        gpu_price_per_hour=room.gpu_price_per_hour,
         longest_s=room.longest_s,
     )
 
@@ -196,6 +197,7 @@ def _room_from_wire(room: pb.Room) -> m.Room:
         free_cpus=room.free_cpus,
         starts_in_s=max(0.0, _number(room.starts_in_s)),
         price_per_hour=max(0.0, _number(room.price_per_hour)),
+        gpu_price_per_hour=max(0.0, _number(room.gpu_price_per_hour)),
         longest_s=room.longest_s,
     )
 

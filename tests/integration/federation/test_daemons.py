@@ -117,7 +117,7 @@ def test_a_time_limit_has_a_code_of_its_own(both: Pair) -> None:
 
 def test_a_job_that_fits_nowhere_waits_and_says_why(both: Pair) -> None:
     job = both.edge.submit("--gres", "vgpu:20gb", "--wrap", "true")
-    until(lambda: shown(both, job)["why"] == "no pool fits now")
+    until(lambda: shown(both, job)["why"] == "no pool fits now: hpc/batch: it has no slices")
     assert b"hpc/batch: it has no slices" in both.edge.fed("explain", job).stdout
     both.edge.fed("cancel", job)
     both.edge.fed("wait", job, wants=1)

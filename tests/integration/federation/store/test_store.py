@@ -68,7 +68,7 @@ def test_a_job_and_its_spec_come_back_byte_for_byte(store: Store) -> None:
         signals=2,
         cost=1.5,
         cost_day=20000,
-        avoid=("a/b",),
+        avoid=(("a/b", "no such QOS"),),
         reasons=(("a/b", "no"), ("c/d", "yes")),
         why="why",
         started_at=3.0,

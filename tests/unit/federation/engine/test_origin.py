@@ -39,7 +39,7 @@ def test_with_no_link_a_job_waits_here_and_says_why(pair: Pair) -> None:
     pair.edge.link("hpc", up=False)
     pair.edge.submit()
     assert only(pair.edge.due(), Send) == []
-    assert (pair.edge.job.state, pair.edge.job.why) == (Origin.QUEUED, "no pool fits now")
+    assert (pair.edge.job.state, pair.edge.job.why) == (Origin.QUEUED, "no pool fits now: hpc/gpu: no link now")
     assert pair.edge.job.reasons == (("hpc/gpu", "no link now"),)
     pair.edge.time += RECHOOSE_S
     pair.edge.link("hpc")
@@ -148,12 +148,13 @@ def test_a_refusal_for_good_sends_it_elsewhere_as_the_next_attempt(pair: Pair) -
     pair.offers("gpu", "cpu")
     pair.edge.submit(replace(SPEC, user="nobody"))
     pair.carry(pair.edge, pair.edge.due())
-    assert (pair.edge.job.state, pair.edge.job.attempt, pair.edge.job.avoid) == (Origin.QUEUED, 2, ("hpc/gpu",))
+    refused = ("hpc/gpu", "user nobody of edge is nobody here")
+    assert (pair.edge.job.state, pair.edge.job.attempt, pair.edge.job.avoid) == (Origin.QUEUED, 2, (refused,))
     pair.carry(pair.edge, pair.edge.due())
-    assert pair.edge.job.avoid == ("hpc/gpu", "hpc/cpu")
+    assert dict(pair.edge.job.avoid) == dict.fromkeys(("hpc/gpu", "hpc/cpu"), refused[1])
     pair.edge.due()
     assert pair.edge.job.state is Origin.QUEUED
-    assert {reason for _, reason in pair.edge.job.reasons} == {"it refused this job"}
+    assert {reason for _, reason in pair.edge.job.reasons} == {f"it refused this job: {refused[1]}"}
 
 
 def test_it_is_done_only_when_its_output_is_here_and_then_released(pair: Pair) -> None:

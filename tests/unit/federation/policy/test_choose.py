@@ -14,8 +14,8 @@ HOME = Pool(site="edge", room=ROOM, local=True)
 CLOUD = Pool(site="cloud", room=ROOM)
 
 
-def ask(spec: JobSpec = SPEC, *, avoid: tuple[str, ...] = (), spent: float = 0.0) -> Ask:
-    return Ask(spec=spec, avoid=avoid, spent=spent, now=1000.0)
+def ask(spec: JobSpec = SPEC, *, spent: float = 0.0) -> Ask:
+    return Ask(spec=spec, spent=spent, now=1000.0)
 
 
 def chosen(choice: Choice) -> str:
@@ -78,11 +78,34 @@ def test_a_budget_is_never_passed() -> None:
     assert chosen(choose(ask(spent=99.0), [CLOUD], rules)) == "cloud/batch"  # it costs nothing
 
 
+def test_every_account_that_has_no_budget_of_its_own_may_have_the_same_each() -> None:
+    dear = replace(CLOUD, room=replace(ROOM, price_per_hour=2.0))
+    rules = Rules(budget_per_day={"*": 1.0, "lab": 10.0})
+    assert choose(ask(), [dear], rules).cost == 2.0
+    assert why(dear, replace(SPEC, account="other"), rules).startswith("over budget: 2.00 more than the 1.00 left")
+
+
+def test_a_slice_pays_its_part_of_a_gpu_s_price_or_what_every_slice_costs() -> None:
+    wants = replace(SPEC, gres="vgpu:20gb:2", cpus=4)
+    flat = replace(CLOUD, room=replace(slices(4), price_per_hour=1.0))
+    assert choose(ask(wants), [flat], Rules()).cost == 2.0
+    by_gpu = replace(CLOUD, room=replace(slices(4), price_per_hour=1.0, gpu_price_per_hour=4.0))
+    assert choose(ask(wants), [by_gpu], Rules()).cost == 2 * 4.0 * 2 / 8
+
+
+def test_where_it_goes_or_why_it_waits_is_one_line() -> None:
+    away = replace(CLOUD, linked=False)
+    assert choose(ask(), [CLOUD], Rules()).why == "sent to cloud/batch"
+    assert choose(ask(), [away], Rules()).why == "no pool fits now: cloud/batch: no link now"
+    assert choose(ask(), [away, away], Rules()).why == "none of 2 pools fits now: fed explain"
+    assert choose(ask(), [], Rules()).why == "no pool is known"
+
+
 def test_each_reason_why_not() -> None:
     assert why(CLOUD, replace(SPEC, pin="edge")) == "the job is pinned to edge"
     assert why(CLOUD, rules=Rules(allow={"lab": ("edge",)})) == "account lab may not go there"
     assert why(CLOUD, rules=Rules(deny={"lab": ("cloud/batch",)})) == "account lab is denied there"
-    assert why(CLOUD, avoid=("cloud/batch",)) == "it refused this job"
+    assert why(CLOUD, avoid=(("cloud/batch", "no such QOS"),)) == "it refused this job: no such QOS"
     assert why(replace(CLOUD, linked=False)) == "no link now"
     assert why(replace(CLOUD, cools_for_s=12.0)) == "left alone for 12 s after failures"
     assert why(replace(CLOUD, sent=10)) == "full: it takes no more jobs now"

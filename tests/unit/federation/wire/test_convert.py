@@ -74,6 +74,7 @@ ROOMS = st.builds(
     free_cpus=SMALL,
     starts_in_s=SECONDS,
     price_per_hour=SECONDS,
+    gpu_price_per_hour=SECONDS,
     longest_s=SMALL,
 )
 MESSAGES: dict[type, st.SearchStrategy[m.Message]] = {
