@@ -80,7 +80,10 @@ class Explanation:
     why: Why
     reason: str  # Slurm's
     limit: str = ""  # what Slurm's reason means
-    idle: int = 0  # slices that serve it, where it may run
+    idle: int = 0  # slices that serve it, where it may run, and that are offered
+    withheld: int = 0  # further ones that are idle, and held back: for a guarantee, a job that gathers, or a re-cut
+    kept: int = 0  # of these, for guarantees
+    gathered: int = 0  # of these, for this very job, until it has all it needs
     placeable: int = 0  # slices for it that GPUs have room for beside what jobs hold, idle ones counted
     ahead: int = 0  # waiting jobs that come first and could take the same slices
     strikes: int = 0  # how often what it needs was offered in vain
@@ -94,22 +97,24 @@ class Explanation:
     profiles: tuple[str, ...] = ()  # what serves its class, best first
     closed: tuple[str, ...] = ()  # nodes where it may run that take no jobs now
     planner: str = ""  # why no GPU is re-cut for it now, or what is being done; empty where layouts stay
+    again_at: float = 0.0  # until then no GPU with room for it is re-cut once more; 0: that is not what it waits for
 
 
-def lines(one: Explanation, clock: Clock, who: str) -> list[str]:
-    """The whole text. Bound: LINES."""
+def lines(one: Explanation, clock: Clock, who: str, name: str = "") -> list[str]:
+    """The whole text. `name`: the job's, as it was asked for. Bound: LINES."""
+    name = name or str(one.job_id)
     if one.why is Why.RUNS:
-        return [f"job {one.job_id} of {who} runs"]
+        return [f"job {name} of {who} runs: `vgpu show job {name}` lists its slices"]
     asks = f"vgpu:{one.gres_class}:{one.count}" + (f" on each of {one.nodes} nodes" if one.nodes > 1 else "")
     elements = f", {one.tasks} elements" if one.tasks > 1 else ""
     since = f", since {clock(one.submitted_at)}" if one.submitted_at else ""
     said = [
-        f"job {one.job_id} of {who} asks for {asks}{elements}{since}, priority {one.priority}",
+        f"job {name} of {who} asks for {asks}{elements}{since}, priority {one.priority}",
         _verdict(one, clock),
     ]
     if one.profiles:
         anew = f"{one.placeable} would fit beside what jobs hold, were the GPUs cut anew"
-        said.append(f"slices for it: {one.idle} idle; {anew}")
+        said.append(f"slices for it: {one.idle} idle{_held_back(one)}; {anew}")
     return [*said, *_details(one, clock)][:LINES]
 
 
@@ -126,7 +131,9 @@ def _verdict(one: Explanation, clock: Clock) -> str:
                 f" others come first until {clock(one.back_at)}"
             )
         case Why.BEHIND:
-            return f"slices for it are idle, and wanted by {_first(one.ahead)} too"
+            others = f"wanted by {_first(one.ahead)} too" if one.ahead else ""
+            held_back = "held back for others" if one.withheld > one.gathered else ""
+            return f"slices for it are idle, and {' or '.join(filter(None, (others, held_back))) or 'not offered yet'}"
         case Why.CHANGE:
             return "a GPU is to be cut for it"
         case Why.ROOM:
@@ -151,7 +158,8 @@ def _details(one: Explanation, clock: Clock) -> Iterator[str]:
         made = ", ".join(one.change.creates)
         yield f"next change{at}: {one.change.node}:{one.change.gpu} gets {made}; {one.change.why}"
     if one.planner and one.why in _FOR_ROOM:
-        yield f"re-cutting: {one.planner}"
+        again = f"; GPUs with room for it stay as they are until {clock(one.again_at)}" if one.again_at else ""
+        yield f"re-cutting: {one.planner}{again}"
     if one.closed and one.why is not Why.NO_NODE:
         yield f"these nodes take no jobs now: {_hosts(one.closed)}"
     if one.why is Why.SLURM:
@@ -169,6 +177,17 @@ def _details(one: Explanation, clock: Clock) -> Iterator[str]:
 def _blocker(job: Blocker, clock: Clock) -> str:
     where = f"{job.node}:{'+'.join(map(str, job.gpus))}"
     return f"job {job.job_id} on {where} ({f'until {clock(job.ends_at)}' if job.ends_at else 'no time limit'})"
+
+
+def _held_back(one: Explanation) -> str:
+    """Idle slices that are offered to nobody, and for whom."""
+    rest = one.withheld - one.kept - one.gathered
+    whom = (
+        f"{one.gathered} for it, until it has all it needs" if one.gathered else "",
+        f"{one.kept} for guarantees" if one.kept else "",
+        f"{rest} for other jobs or a re-cut" if rest > 0 else "",
+    )
+    return f", {one.withheld} held back ({', '.join(filter(None, whom))})" if one.withheld else ""
 
 
 def _jobs(count: int) -> str:

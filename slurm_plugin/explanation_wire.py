@@ -6,6 +6,7 @@ from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 _PLAIN = (
     *("job_id", "uid", "gres_class", "count", "nodes", "tasks", "priority", "submitted_at", "reason", "limit", "idle"),
     *("placeable", "ahead", "strikes", "back_at", "holders", "free_at", "planner"),
+    *("withheld", "kept", "gathered", "again_at"),
 )
 
 

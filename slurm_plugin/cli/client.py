@@ -32,9 +32,9 @@ def request_apply(target: Target) -> PlanView:
     return plan_view(_ask(target, lambda link: link.apply()).plan)
 
 
-def fetch_explanation(target: Target, job_id: int) -> Explanation:
+def fetch_explanation(target: Target, job_id: int, element: int | None) -> Explanation:
     """Also raises RequestError when the controller knows no such job, or it is another user's."""
-    return from_wire(_ask(target, lambda link: link.explain(job_id)))
+    return from_wire(_ask(target, lambda link: link.explain(job_id, element)))
 
 
 def request_pause(target: Target, *, wanted: bool, reason: str = "") -> PauseState:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from slurm_plugin.cli.options import DryRun, Json
-from slurm_plugin.cli.output import emit, emit_document, say
+from slurm_plugin.cli.output import emit, emit_document, say, width
 
 LIMIT, LIMIT_MAX = 200, 1000
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -65,7 +65,7 @@ def history(
     if json:
         emit_document("history", told)
     else:
-        emit(history_lines(told, user_name, _to_the_second))
+        emit(history_lines(told, user_name, _to_the_second, width()))
         if told.more:
             say(f"hint: there are older ones: --limit {min(LIMIT_MAX, limit * 5)}")
 

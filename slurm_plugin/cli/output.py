@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from slurm_plugin.errors import VgpuError
@@ -16,6 +17,12 @@ JSON_VERSION = 1  # grows when a field changes its meaning or goes; a new field 
 
 def emit(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def width() -> int:
+    """Columns that the reader has, by COLUMNS or the terminal; 0 for a pipe or a file: whoever reads those wants lines
+    as they are."""
+    return get_terminal_size(fallback=(0, 0)).columns
 
 
 def emit_document(kind: str, content: "DataclassInstance") -> None:

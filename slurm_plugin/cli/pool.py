@@ -1,7 +1,6 @@
 """Commands that ask the controller: status, show, explain, plan, apply, doctor."""
 
 import re
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slurm_plugin.cli.options import DryRun, Json, Where
-from slurm_plugin.cli.output import emit, emit_document, say
+from slurm_plugin.cli.output import emit, emit_document, say, width
 from slurm_plugin.errors import ConfigError, NotDone, RequestError
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ HALF_A_DAY_S = 12 * 3600
 MAX_JOB_ID = (1 << 32) - 1
 OF_CONTROLLER = "pool.yaml"  # how the controller calls the text it was sent
 FOUND = 1  # exit code of a check that found something
+
+JOB = typer.Argument(metavar="JOBID", help="As squeue shows it: 12, 12_3, or 12_[4-9] for what waits of an array.")
 
 show = typer.Typer(
     rich_markup_mode=None, no_args_is_help=True, help="Everything the pool knows of one job, node or GPU."
@@ -35,34 +36,31 @@ def status(context: typer.Context, json: Json = False) -> None:
     if json:
         emit_document("status", pool)
     else:
-        emit(status_lines(pool, user_name, time.time(), local_time))
+        emit(status_lines(pool, user_name, time.time(), local_time, width()))
 
 
 @show.command("job")
 def show_job(
     context: typer.Context,
-    job_id: Annotated[str, typer.Argument(metavar="JOBID", help="Of an array's element its own: squeue -o %A.")],
+    job: Annotated[str, JOB],
     json: Json = False,
 ) -> None:
     """The slices of a job: UUID, GPU and compute instance, placement, profile, isolation."""
+    from slurm_plugin.cli.client import fetch_explanation
+    from slurm_plugin.cli.target import target_of
     from slurm_plugin.cli.text import job_lines
     from slurm_plugin.cli.view import job_view
 
-    number = _job_number(job_id)
-    if "_" in job_id:
-        raise RequestError(
-            f"{job_id!r} is an element of an array, and the pool knows it by its own number",
-            hint=f"squeue -h -j {shlex.quote(job_id)} -o %A prints it",
-        )
-    job = job_view(_pool(context.obj), number)
-    if job is None:
-        raise RequestError(
-            f"the pool holds nothing for job {number}", hint=f"squeue -j {number} says whether Slurm knows it"
-        )
+    number, element = _job_id(job)
+    if element is not None:
+        number = fetch_explanation(target_of(context.obj), number, element).job_id
+    found = job_view(_pool(context.obj), number)
+    if found is None:
+        raise RequestError(f"the pool holds nothing for job {job}", hint=f"squeue -j {job} says whether Slurm knows it")
     if json:
-        emit_document("job", job)
+        emit_document("job", found)
     else:
-        emit(job_lines(job, user_name, time.time()))
+        emit(job_lines(found, user_name, time.time(), job))
 
 
 @show.command("node")
@@ -106,19 +104,21 @@ def show_gpu(
 
 def explain(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOBID", help="As squeue shows it: 12, 12_3, or 12_[4-9].")],
+    job: Annotated[str, JOB],
     json: Json = False,
 ) -> None:
     """Why a job waits, and what would start it."""
     from slurm_plugin.cli.client import fetch_explanation
+    from slurm_plugin.cli.screen import fold
     from slurm_plugin.cli.target import target_of
     from slurm_plugin.cli.text import explanation_lines
 
-    told = fetch_explanation(target_of(context.obj), _job_number(job))
+    number, element = _job_id(job)
+    told = fetch_explanation(target_of(context.obj), number, element)
     if json:
         emit_document("explanation", told)
     else:
-        emit(explanation_lines(told, user_name, local_time))
+        emit(fold(explanation_lines(told, user_name, local_time, job), width()))
 
 
 def plan(
@@ -207,12 +207,12 @@ def local_time(at: float) -> str:
     return time.strftime(form, time.localtime(at))
 
 
-def _job_number(text: str) -> int:
-    """Of a job as squeue shows it; of an array and its elements the array's. Raises RequestError."""
-    number = re.fullmatch(r"([1-9][0-9]{0,9})(_.*)?", text)
-    if number is None or int(number[1]) > MAX_JOB_ID:
-        raise RequestError(f"{text!r} is no job id", hint="write it as squeue shows it: 12, 12_3")
-    return int(number[1])
+def _job_id(text: str) -> tuple[int, int | None]:
+    """Of a job as squeue shows it: its number, or that of its array and which element. Raises RequestError."""
+    found = re.fullmatch(r"([1-9][0-9]{0,9})(?:_([0-9]{1,9})|_\[[0-9,:%-]+\])?", text, re.ASCII)
+    if found is None or int(found[1]) > MAX_JOB_ID:
+        raise RequestError(f"{text!r} is no job id", hint="write it as squeue shows it: 12, 12_3 or '12_[4-9]'")
+    return int(found[1]), int(found[2]) if found[2] else None
 
 
 def _pool(where: Where) -> "PoolView":
@@ -267,6 +267,6 @@ def _show_plan(plan: "PlanView", *, json: bool) -> None:
     if json:
         emit_document("plan", plan)
     else:
-        emit(plan_lines(plan))
+        emit(plan_lines(plan, width()))
     if not plan.gpus and sys.stderr.isatty():
         say("hint: no GPU is in the pool yet; are the agents connected? (`vgpu status`)")

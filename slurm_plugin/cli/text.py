@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from slurm_plugin import explanation
-from slurm_plugin.cli.screen import LEGEND, age, picture, safe, table
+from slurm_plugin.cli.screen import LEGEND, LINE_MAX, age, fold, picture, safe, table
 from slurm_plugin.cli.view import (
     GpuPlanView,
     GpuView,
@@ -24,25 +24,27 @@ from slurm_plugin.history import Entry, History, What
 Names = Callable[[int], str]  # uid -> what to call the user
 
 UNUSED_S = 600.0  # a job may well read its data for some minutes
-LINE_MAX = 400  # characters of a line of an explanation
 UNUSED_MAX = 20  # lines of the status
 
 
-def status_lines(pool: PoolView, names: Names, now: float, clock: Clock = str) -> list[str]:
+def status_lines(pool: PoolView, names: Names, now: float, clock: Clock = str, width: int = 0) -> list[str]:
     """The whole pool: a line a GPU, the queue, and what is wrong."""
-    lines = [
+    head = [
         f"pool {safe(pool.pool)}: {len(pool.nodes)} nodes, {slice_total(pool)}; controller"
         f" {safe(pool.controller_version)} up {age(now - pool.started_at)}, last pass {pool.last_pass_s * 1000:.0f} ms"
         + (", only observes" if pool.mode == "observe" else ""),
         *([pause_line(pool.pause, names, clock)] if pool.pause else ()),
-        "",
-        *table(("NODE", "SLURM", "GPU", "LAYOUT", "SLICES"), (row for node in pool.nodes for row in _gpu_rows(node))),
-        "",
-        LEGEND,
     ]
-    if pool.pending:
-        lines += ["", *_pending_table(pool, names, clock)]
-    return lines + _unused_lines(pool, names, now) + _problem_lines(pool)
+    gpus = (row for node in pool.nodes for row in _gpu_rows(node))
+    return [
+        *fold(head, width),
+        "",
+        *table(("NODE", "SLURM", "GPU", "LAYOUT", "SLICES"), gpus, width),
+        "",
+        *fold([LEGEND], width),
+        *(["", *_pending_table(pool, names, clock, width)] if pool.pending else ()),
+        *fold([*_unused_lines(pool, names, now), *_problem_lines(pool)], width),
+    ]
 
 
 def pause_line(pause: PauseView, names: Names, clock: Clock) -> str:
@@ -110,7 +112,7 @@ def slice_note(piece: SliceView) -> str:
             return f"{piece.profile} {piece.state}"
 
 
-def _pending_table(pool: PoolView, names: Names, clock: Clock) -> list[str]:
+def _pending_table(pool: PoolView, names: Names, clock: Clock, width: int) -> list[str]:
     return table(
         ("PENDING", "USER", "PRIORITY", "NODES", "ASKS", "REASON"),
         (
@@ -124,6 +126,7 @@ def _pending_table(pool: PoolView, names: Names, clock: Clock) -> list[str]:
             )
             for job in pool.pending
         ),
+        width,
     )
 
 
@@ -200,14 +203,15 @@ def _grant_table(grants: Sequence[GrantView], names: Names) -> list[str]:
     )
 
 
-def job_lines(job: JobView, names: Names, now: float) -> list[str]:
-    """Which slices a job holds, where they lie, and how they are kept apart from others."""
+def job_lines(job: JobView, names: Names, now: float, name: str = "") -> list[str]:
+    """Which slices a job holds, where they lie, and how they are kept apart from others. `name`: as it was called."""
+    name = name or str(job.job_id)
     lines: list[str] = []
     for held in job.grants:
         grant = held.grant
         asked = f"vgpu:{safe(grant.gres_class)}:{grant.count}" if grant.gres_class else "no slice"
         lines.append(
-            f"job {job.job_id} of {safe(names(grant.uid))} on {safe(held.node)}: {asked},"
+            f"job {name} of {safe(names(grant.uid))} on {safe(held.node)}: {asked},"
             f" for {age(now - grant.started_at)}, isolation {grant.isolation if grant.slices else 'none'}"
         )
         if held.slices:
@@ -223,37 +227,36 @@ def job_lines(job: JobView, names: Names, now: float) -> list[str]:
                 for piece in held.slices
             )
             lines += [f"  {line}" for line in table(("GPU", "PROFILE", "AT", "GI/CI", "UUID", "MODEL"), rows)]
-    lines += [f"job {job.job_id}: its prolog waits for a slice on {safe(node)}" for node in job.waiting_on]
+    lines += [f"job {name}: its prolog waits for a slice on {safe(node)}" for node in job.waiting_on]
     if job.pending is not None:
         lines.append(
-            f"job {job.job_id} of {safe(names(job.pending.uid))} waits: {job.pending.nodes} node(s) with"
+            f"job {name} of {safe(names(job.pending.uid))} waits: {job.pending.nodes} node(s) with"
             f" vgpu:{safe(job.pending.gres_class)}:{job.pending.count}, priority {job.pending.priority},"
-            f" Slurm's reason {safe(job.pending.reason)}; `vgpu explain {job.job_id}` says what would start it"
+            f" Slurm's reason {safe(job.pending.reason)}; `vgpu explain {name}` says what would start it"
         )
     return lines
 
 
-def explanation_lines(told: Explanation, names: Names, clock: Clock) -> list[str]:
-    """Why a job waits."""
-    return [safe(line, LINE_MAX) for line in explanation.lines(told, clock, names(told.uid))]
+def explanation_lines(told: Explanation, names: Names, clock: Clock, name: str = "") -> list[str]:
+    """Why a job waits. `name`: as it was asked for."""
+    return [safe(line, LINE_MAX) for line in explanation.lines(told, clock, names(told.uid), name)]
 
 
-def plan_lines(plan: PlanView) -> list[str]:
+def plan_lines(plan: PlanView, width: int = 0) -> list[str]:
     """Every GPU, with what would happen to it and why."""
     rows = ((gpu.node, str(gpu.index), gpu.action, _changes(gpu), gpu.why) for gpu in plan.gpus)
     actions = Counter(gpu.action for gpu in plan.gpus)
     total = ", ".join(f"{count} {action}" for action, count in sorted(actions.items())) or "none"
-    return [
-        *table(("NODE", "GPU", "ACTION", "LAYOUT", "WHY"), rows),
-        "",
+    told = [
         f"{len(plan.gpus)} GPUs: {total}",
         *([f"for the queue: {safe(plan.why, LINE_MAX)}"] if plan.why else ()),
         *(f"waits on: {safe(text, LINE_MAX)}" for text in plan.waiting),
-        *(f"problem: {safe(text)}" for text in plan.problems),
+        *(f"problem: {safe(text, LINE_MAX)}" for text in plan.problems),
     ]
+    return [*table(("NODE", "GPU", "ACTION", "LAYOUT", "WHY"), rows, width, LINE_MAX), "", *fold(told, width)]
 
 
-def history_lines(told: History, names: Names, clock: Clock) -> list[str]:
+def history_lines(told: History, names: Names, clock: Clock, width: int = 0) -> list[str]:
     """What became of the pool, the newest last."""
     rows = (
         (
@@ -266,7 +269,7 @@ def history_lines(told: History, names: Names, clock: Clock) -> list[str]:
         )
         for entry in told.entries
     )
-    return table(("WHEN", "WHAT", "GPU", "CHANGE", "TOOK", "WHY"), rows)
+    return table(("WHEN", "WHAT", "GPU", "CHANGE", "TOOK", "WHY"), rows, width, LINE_MAX)
 
 
 def _history_why(entry: Entry, names: Names) -> str:

@@ -136,10 +136,10 @@ class Engine:
         life = report.Life(started_at=self.started_at, passes=self.passes, last_pass_s=self.last_pass_s)
         return report.status(self.desk, life)
 
-    async def explain(self, caller: Caller, job_id: int) -> pb.ExplainReply:
-        """Why a job waits. Raises RequestError."""
+    async def explain(self, caller: Caller, job_id: int, element: int | None) -> pb.ExplainReply:
+        """Why a job waits, or an element of an array. Raises RequestError."""
         async with self._asking:
-            return to_wire(await answer.explained(self.desk, caller, job_id))
+            return to_wire(await answer.explained(self.desk, caller, job_id, element))
 
     async def plan(self, pool_yaml: str) -> pb.PlanReply:
         """What would be done for another pool.yaml, or is being done for this one. Raises ConfigError."""

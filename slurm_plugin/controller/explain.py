@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
-from slurm_plugin.controller.blockers import Ground, placeable, room, shapes_of
+from slurm_plugin.controller.blockers import Ground, Way, placeable, room, shapes_of
 from slurm_plugin.controller.demand import demands, wants
 from slurm_plugin.controller.state import WITHHELD, Action, Decision, GpuPlan, State
 from slurm_plugin.explanation import Change, Explanation, Instead, Serves, Why
 from slurm_plugin.mig.geometry import show
 from slurm_plugin.ports import QueuedJob
+from slurm_plugin.slurm.queue import has_element
 
 _LIMITS = (  # how Slurm's reasons begin, and what they mean
     ("JobHeld", "it is held, and `scontrol release` lets it go"),
@@ -30,8 +31,11 @@ _LIMITS = (  # how Slurm's reasons begin, and what they mean
 )
 
 
-def job_named(state: State, job_id: int) -> QueuedJob | None:
-    """The job of this id; for an array's own id its pending elements first."""
+def job_named(state: State, job_id: int, element: int | None = None) -> QueuedJob | None:
+    """The job of this id, for an array's own id its pending elements first; or one element of this array."""
+    if element is not None:
+        array = (job for job in state.jobs if job.array_id == job_id and has_element(job.elements, element))
+        return next((replace(job, tasks=min(1, job.tasks)) for job in array), None)
     own = [job for job in state.jobs if job.job_id == job_id or job.array_id == job_id]
     return min(own, key=lambda job: (bool(job.on_nodes), job.job_id != job_id, job.job_id), default=None)
 
@@ -46,16 +50,21 @@ def explain(state: State, decision: Decision | None, job: QueuedJob, planned: Se
     demand = state.loans.ranked(found[0], state.now)
     ground = Ground.of(state, demand)
     ways = tuple(ground.ways(state))
+    idle, withheld = _idle(ground, decision)
     known = replace(
         _base(job, demand.gres_class, demand.count, Why.BUSY),
         limit=_limit(job),
-        idle=sum(map(len, ground.idle.values())),
+        idle=len(idle),
+        withheld=len(withheld),
+        kept=len(withheld & state.recuts.kept),
+        gathered=_gathered(decision, job, withheld - state.recuts.kept),
         placeable=sum(placeable(gpu, node, ground.profiles) for node, gpu in ground.gpus()),
         ahead=sum(1 for other in demands(state) if other.rank < demand.rank and ground.shares(state, other)),
         strikes=demand.strikes,
         back_at=state.loans.passed_over_until(demand, state.now),
         change=_change(decision, ground, [*planned, *_kept(state, ground)]),
         planner=_planner(state, ground),
+        again_at=_again_at(state, ground, ways),
         instead=tuple(_instead(state, decision, ground)),
         serves=tuple(_serves(state, ground)),
         profiles=ground.profiles,
@@ -152,6 +161,26 @@ def _planner(state: State, ground: Ground) -> str:
         return f"quiet hours, for another {state.quiet_min} min"
     own = (one.why for one in state.recuts.waiting if ground.demand.job_id in one.jobs)
     return next(own, state.recuts.why)
+
+
+def _idle(ground: Ground, decision: Decision | None) -> tuple[frozenset[str], frozenset[str]]:
+    """Idle slices that serve it: those that are offered, and those that are held back."""
+    all_ = frozenset(uuid for node in ground.idle.values() for uuid in node)
+    offers = (offer for node in ground.idle for offer in (decision.offers.get(node, ()) if decision else ()))
+    withheld = all_ & {offer.slice for offer in offers if offer.gres_class == WITHHELD}
+    return all_ - withheld, withheld
+
+
+def _gathered(decision: Decision | None, job: QueuedJob, withheld: Set[str]) -> int:
+    loan = decision.loans.jobs.get(job.job_id) if decision else None
+    return min(loan.gathered, len(withheld)) if loan else 0
+
+
+def _again_at(state: State, ground: Ground, ways: Sequence[Way]) -> float:
+    """When the first of the GPUs with room for it may be re-cut once more; 0 when one may be now, or none has room."""
+    uuids = {way.gpu.uuid for way in ways if not way.jobs and way.node in ground.recut}
+    times = [state.recuts.changed_at.get(uuid, 0.0) + state.config.planning.hysteresis_s for uuid in uuids]
+    return min(times) if times and min(times) > state.now else 0.0
 
 
 def _gives(plan: GpuPlan, names: Set[str], ground: Ground) -> tuple[str, ...]:

@@ -78,9 +78,9 @@ class Link:
         reply: pool_pb2.ApplyReply = await self._unary(self._stub.Apply, pool_pb2.ApplyRequest())
         return reply
 
-    async def explain(self, job_id: int) -> pool_pb2.ExplainReply:
-        """Also raises RequestError."""
-        request = pool_pb2.ExplainRequest(job_id=job_id)
+    async def explain(self, job_id: int, element: int | None = None) -> pool_pb2.ExplainReply:
+        """`element`: of the array `job_id`. Also raises RequestError."""
+        request = pool_pb2.ExplainRequest(job_id=job_id, element=element)
         reply: pool_pb2.ExplainReply = await self._unary(self._stub.Explain, request)
         return reply
 

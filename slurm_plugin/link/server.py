@@ -61,7 +61,9 @@ class PoolHandler(Protocol):
 
     async def apply(self, caller: Caller) -> pool_pb2.ApplyReply: ...
 
-    async def explain(self, caller: Caller, job_id: int) -> pool_pb2.ExplainReply: ...
+    async def explain(self, caller: Caller, job_id: int, element: int | None) -> pool_pb2.ExplainReply:
+        """`element`: of the array `job_id`."""
+
 
     async def pause(self, caller: Caller, wanted: bool, reason: str) -> pool_pb2.PauseReply: ...
 
@@ -117,8 +119,8 @@ class _Servicer(pool_pb2_grpc.PoolServicer):
         return await self._unary(context, self._handler.apply, trusted_only=True)
 
     async def Explain(self, request: pool_pb2.ExplainRequest, context: Any) -> pool_pb2.ExplainReply:
-        explain = self._handler.explain
-        return await self._unary(context, lambda caller: explain(caller, request.job_id), trusted_only=False)
+        explain, element = self._handler.explain, request.element if request.HasField("element") else None
+        return await self._unary(context, lambda caller: explain(caller, request.job_id, element), trusted_only=False)
 
     async def Pause(self, request: pool_pb2.PauseRequest, context: Any) -> pool_pb2.PauseReply:
         pause = self._handler.pause

@@ -110,6 +110,7 @@ def queued_job(row: Sequence[str], pool: Pool) -> QueuedJob | None:
         tasks=array_tasks(task_text) if waiting else 1,
         array_limit=_array_limit(task_text) if waiting else 0,
         first_task=int(first[0]) if waiting and (first := _NUMBER.search(task_text)) else -1,
+        elements="" if task_text in _NOTHING else task_text,
         partitions=names,
         wanted_nodes=hosts if waiting else (),
         excluded_nodes=_hosts(excluded) if waiting and excluded not in _NOTHING else (),
@@ -207,12 +208,20 @@ def _array_limit(text: str) -> int:
     return int(limit[1]) if limit else 0
 
 
+def has_element(text: str, element: int) -> bool:
+    """Does an array expression stand for this one?"""
+    parts = _ARRAY_LIMIT.sub("", text.strip("[]")).split(",")
+    return any(element in some for part in parts if (some := _range(part)) is not None)
+
+
 def _range_size(part: str) -> int:
+    some = _range(part)
+    return 1 if some is None else max(1, len(some))
+
+
+def _range(part: str) -> range | None:
     match = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part)
-    if match is None:
-        return 1
-    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-    return max(0, last - first) // max(1, step) + 1
+    return match and range(int(match[1]), int(match[2] or match[1]) + 1, max(1, int(match[3] or 1)))
 
 
 def target(rows: Iterable[Sequence[str]], run: RunKey) -> str | None:

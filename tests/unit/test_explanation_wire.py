@@ -24,6 +24,9 @@ NUMBERS = (
     "placeable",
     "ahead",
     "strikes",
+    "withheld",
+    "kept",
+    "gathered",
 )
 EXPLANATION = st.builds(
     Explanation,
@@ -31,7 +34,7 @@ EXPLANATION = st.builds(
     **dict.fromkeys(("gres_class", "reason", "limit", "planner"), TEXT),
     **dict.fromkeys(("profiles", "closed"), TEXTS),
     why=st.sampled_from(Why),
-    back_at=TIME,
+    **dict.fromkeys(("back_at", "again_at"), TIME),
     blockers=st.lists(BLOCKER, max_size=2).map(tuple),
     change=st.none() | CHANGE,
     instead=st.lists(st.builds(Instead, gres_class=TEXT, idle=NUMBER), max_size=2).map(tuple),

@@ -67,7 +67,9 @@ class Controller:
         self.asked.append("apply")
         return pb.ApplyReply(plan=plan("change"))
 
-    async def explain(self, caller: Caller, job_id: int) -> pb.ExplainReply:
+    async def explain(self, caller: Caller, job_id: int, element: int | None) -> pb.ExplainReply:
+        if element == 0:  # it is job 12 itself that runs
+            return pb.ExplainReply(job_id=job_id, why="runs")
         if job_id == 99:
             raise RequestError("job 99 is another user's", hint="root and SlurmUser may ask about every job")
         blocker = pb.Blocker(job_id=7, node="n1", gpus=[0])
@@ -206,11 +208,18 @@ async def test_explain_takes_a_job_as_squeue_shows_it(site: Site) -> None:
     element, waiting, document, others, nonsense = await asyncio.gather(
         *(site.vgpu("explain", *argv) for argv in (["12_3"], ["12_[4-9]"], ["12", "--json"], ["99"], ["12x"]))
     )
-    assert (element.code, element.err, element.out) == (0, "", waiting.out)
-    assert element.out.startswith("job 12 of root asks for vgpu:3g.40gb:1")
+    assert (element.code, element.err, element.out) == (0, "", waiting.out.replace("12_[4-9]", "12_3"))
+    assert element.out.startswith("job 12_3 of root asks for vgpu:3g.40gb:1")
     assert "it can start when this ends: job 7 on n1:0 (no time limit)" in element.out
     assert json.loads(document.out)["blockers"] == [{"job_id": 7, "node": "n1", "gpus": [0], "ends_at": 0}]
     assert (others.code, others.out) == (3, "")
     assert others.err == "error: job 99 is another user's\nhint: root and SlurmUser may ask about every job\n"
     assert (nonsense.code, nonsense.out) == (3, "")
     assert "'12x' is no job id" in nonsense.err
+
+
+async def test_an_element_of_an_array_is_shown_by_the_name_that_squeue_gives_it(site: Site) -> None:
+    own, element = await asyncio.gather(*(site.vgpu("show", "job", name) for name in ("12", "12_0")))
+    assert (element.code, element.err) == (0, "")
+    assert element.out == own.out.replace("job 12 ", "job 12_0 ")
+    assert (await site.vgpu("explain", "12_0")).out == "job 12_0 of root runs: `vgpu show job 12_0` lists its slices\n"

@@ -33,19 +33,32 @@ async def test_a_job_that_waits_is_explained_to_its_user_and_to_root(socket: Pat
         site.slurm.jobs[7] = replace(pools.pending(7, "3g.40gb"), account="physics")
         site.slurm.jobs[8] = pools.pending(8, "1g.10gb", 7)
         await until(lambda: site.engine.desk.decision and {7, 8} <= site.engine.desk.decision.waiting)
+        await until(lambda: (it := site.engine.desk.decision) and (loan := it.loans.jobs.get(8)) and loan.gathered)
         told = from_wire(await link.explain(8))
-        assert (told.why, told.idle, [job.job_id for job in told.blockers], told.free_at) == (
-            Why.BUSY,
-            6,
-            [3],
-            started_at + 600,
-        )
+        assert (told.why, [job.job_id for job in told.blockers]) == (Why.BUSY, [3])
+        assert (told.free_at, told.idle, told.withheld, told.gathered) == (started_at + 600, 0, 6, 6)
         owner, other = Caller(uid=1000, peer=""), Caller(uid=1001, peer="")
-        assert from_wire(await site.engine.explain(owner, 7)).why is Why.NOWHERE
+        assert from_wire(await site.engine.explain(owner, 7, None)).why is Why.NOWHERE
         with pytest.raises(RequestError, match="job 7 is another user's"):
-            await site.engine.explain(other, 7)
+            await site.engine.explain(other, 7, None)
         with pytest.raises(RequestError, match="no job 99 waits"):
             await link.explain(99)
+
+
+async def test_an_element_of_an_array_is_explained_by_its_own_number(socket: Path, tmp_path: Path) -> None:
+    """Element 0 runs as job 6, element 7 has a record of its own, and the others wait as the array."""
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN), await site.link() as link:
+        array = replace(pools.pending(5, "3g.40gb"), array_id=5, tasks=3, elements="[1-5:2%9]")
+        site.slurm.jobs[5] = array
+        site.slurm.jobs[6] = replace(pools.running(6, "1g.10gb"), array_id=5, elements="0")
+        site.slurm.jobs[8] = replace(array, job_id=8, tasks=1, elements="7")
+        await until(lambda: site.engine.desk.decision and {5, 8} <= site.engine.desk.decision.waiting)
+        for element, job_id, why in ((0, 6, Why.RUNS), (3, 5, Why.NOWHERE), (7, 8, Why.NOWHERE)):
+            told = from_wire(await link.explain(5, element))
+            assert (told.job_id, told.why, told.tasks) == (job_id, why, 1)
+        assert from_wire(await link.explain(5)).tasks == 3
+        with pytest.raises(RequestError, match="no job 5_2 waits"):
+            await link.explain(5, 2)
 
 
 async def test_status_tells_until_when_a_job_is_passed_over(socket: Path, tmp_path: Path) -> None:

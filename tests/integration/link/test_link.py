@@ -56,7 +56,7 @@ class Echo:
     async def apply(self, caller: Caller) -> pb.ApplyReply:
         return pb.ApplyReply()
 
-    async def explain(self, caller: Caller, job_id: int) -> pb.ExplainReply:
+    async def explain(self, caller: Caller, job_id: int, element: int | None) -> pb.ExplainReply:
         return pb.ExplainReply(job_id=job_id, uid=caller.uid, why="trusted" if caller.trusted else "anybody")
 
     async def pause(self, caller: Caller, wanted: bool, reason: str) -> pb.PauseReply:

@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_plugin.cli.convert import plan_view, pool_view
-from slurm_plugin.cli.screen import CELL_MAX, age, picture, safe, table
+from slurm_plugin.cli.screen import CELL_MAX, LINE_MAX, age, fold, picture, safe, table
 from slurm_plugin.cli.text import (
-    LINE_MAX,
     explanation_lines,
     gpu_lines,
     job_lines,
@@ -201,9 +200,34 @@ def test_hostile_names_stay_in_their_cell() -> None:
     assert all(line.isprintable() for line in lines)
 
 
-@given(st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), max_size=5))
+ROWS = st.lists(st.tuples(st.text(max_size=9), st.text(max_size=90)), max_size=5)
+
+
+@given(ROWS)
 def test_a_table_has_one_line_a_row(rows: list[tuple[str, str]]) -> None:
     assert len(table(("A", "B"), rows)) == len(rows) + 1
+
+
+@given(rows=ROWS, width=st.integers(40, 120))
+def test_a_table_fits_the_terminal_and_loses_nothing(rows: list[tuple[str, str]], width: int) -> None:
+    shown = table(("A", "B"), rows, width)
+    assert all(len(line) <= width for line in shown)
+    assert sorted("".join(shown).replace(" ", "")) == sorted("".join(table(("A", "B"), rows)).replace(" ", ""))
+
+
+def test_what_is_too_wide_goes_on_in_its_column() -> None:
+    assert table(("GPU", "WHY"), [("n1:0", "one two-three four"), ("n1:1", "-")], width=18) == [
+        "GPU   WHY",
+        "n1:0  one",
+        "      two-three",
+        "      four",
+        "n1:1  -",
+    ]
+
+
+def test_a_line_goes_on_further_in() -> None:
+    assert list(fold(["a line of words", "short"], 10)) == ["a line of", "  words", "short"]
+    assert list(fold(["a line of words"], 0)) == ["a line of words"]
 
 
 def test_ages() -> None:

@@ -8,7 +8,7 @@ from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.explain import explain, job_named
 from slurm_plugin.controller.loans import Account, Loan, Loans
 from slurm_plugin.controller.recuts import Recuts, Room, Waiting
-from slurm_plugin.controller.state import Agent, NodeState, State
+from slurm_plugin.controller.state import WITHHELD, Agent, NodeState, OfferOut, State
 from slurm_plugin.explanation import LINES, Change, Explanation, Why, lines
 from slurm_plugin.planning import Follow, Planning
 from slurm_plugin.ports import QueuedJob
@@ -187,7 +187,7 @@ def test_foreign_instances_never_make_room() -> None:
 
 def test_a_job_that_runs_needs_no_explanation_and_an_arrays_waiting_part_does() -> None:
     world = state(node("n1", gpu("a", MIXED)), jobs=(runs(9, "1g.10gb"),))
-    assert text(said(world, 9)) == "job 9 of alice runs"
+    assert text(said(world, 9)) == "job 9 of alice runs: `vgpu show job 9` lists its slices"
     element = replace(runs(7, "1g.10gb"), array_id=5)
     rest = replace(pending(5, "3g.40gb", tasks=4), array_id=5)
     both = state(node("n1", gpu("a", MIXED)), jobs=(element, rest))
@@ -228,3 +228,35 @@ def test_where_a_gpu_has_room_nobody_has_to_end() -> None:
     assert text(one).splitlines()[1] == "there is room for it on GPUs that have to be cut anew first"
     two = explain(some, None, replace(job, gres=pending(5, "3g.40gb", 2).gres))
     assert [blocker.job_id for blocker in two.blockers] == [14, 15, 16]
+
+
+def test_what_is_held_back_is_not_idle_for_it_and_whom_it_is_for_is_told() -> None:
+    """One slice for a guarantee of another account, one for a larger job that gathers, and none for this one."""
+    one, two = (f"MIG-a-1g.10gb-{nth}" for nth in (0, 1))
+    world = state(node("n1", gpu("a", SEVEN), grants=BUSY_SEVEN[2:]), jobs=(pending(5, "1g.10gb"),))
+    held = {uuid: OfferOut(slice=uuid, gres_class=WITHHELD) for uuid in (one, two)}
+    decision = replace(decide(world), offers={"n1": tuple(held.values())}, waiting=frozenset({5}))
+    world = replace(world, recuts=Recuts(kept=frozenset({one})))
+    (job,) = world.jobs
+    found = explain(world, decision, job)
+    assert (found.why, found.idle, found.withheld, found.kept, found.gathered) == (Why.BEHIND, 0, 2, 1, 0)
+    assert "slices for it are idle, and held back for others" in text(found)
+    assert "slices for it: 0 idle, 2 held back (1 for guarantees, 1 for other jobs or a re-cut); " in text(found)
+    more = replace(job, gres=pending(5, "1g.10gb", 3).gres)
+    gathers = Loan(uid=1000, array_id=5, asks=(), started=0, gathered=1)
+    found = explain(world, replace(decision, loans=Loans(jobs={5: gathers})), more)
+    assert "2 held back (1 for it, until it has all it needs, 1 for guarantees); " in text(found)
+
+
+def test_until_when_gpus_that_were_just_re_cut_stay_so_is_told() -> None:
+    world = seven_busy(pending(5, "3g.40gb"), limits=dict.fromkeys(range(7), 9))
+    hall = {name: node(name, gpu(name, SEVEN), grants=()) for name in ("n2", "n3")}
+    recuts = Recuts(changed_at={"GPU-n2": NOW - 20, "GPU-n3": NOW - 10}, why="re-cut just now")
+    some = replace(world, nodes={**world.nodes, **hall}, recuts=recuts)
+    job = job_named(some, 5)
+    assert job is not None
+    one = explain(some, None, job)
+    assert (one.why, one.again_at) == (Why.ROOM, NOW + 40)
+    assert "re-cutting: re-cut just now; GPUs with room for it stay as they are until t1040" in text(one)
+    later = replace(some, recuts=replace(recuts, changed_at={"GPU-n2": NOW - 20}))
+    assert explain(later, None, job).again_at == 0  # n3 may be cut at any moment

@@ -285,3 +285,13 @@ def test_the_first_element_of_an_array_that_waits(text: str, first: int) -> None
     assert array.first_task == first
     (running,) = read([queued(ArrayTaskID="7", State="RUNNING", StartTime="1790000000")])
     assert running.first_task == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [("7", [7]), ("N/A", []), ("[2-5,9%2]", [2, 3, 4, 5, 9]), ("1-9:4", [1, 5, 9]), ("[0,3%1]", [0, 3]), ("[x]", [])],
+)
+def test_which_elements_an_array_expression_stands_for(text: str, elements: list[int]) -> None:
+    assert [nth for nth in range(12) if queue.has_element(text, nth)] == elements
+    (job,) = read([queued(ArrayTaskID=text)])
+    assert job.elements == ("" if text == "N/A" else text)

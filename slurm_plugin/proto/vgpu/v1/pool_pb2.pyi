@@ -923,18 +923,24 @@ class ExplainRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
+    ELEMENT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """an array's own id stands for its elements that wait"""
+    element: _builtins.int
+    """of the array job_id"""
     def __init__(
         self,
         *,
         job_id: _builtins.int = ...,
+        element: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_element", b"_element", "element", b"element"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_element", b"_element", "element", b"element", "job_id", b"job_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__element: _TypeAlias = _typing.Literal["element"]  # noqa: Y015
+    _WhichOneofArgType__element: _TypeAlias = _typing.Literal["_element", b"_element"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__element) -> _WhichOneofReturnType__element | None: ...
 
 Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
 
@@ -1079,6 +1085,10 @@ class ExplainReply(_message.Message):
     PROFILES_FIELD_NUMBER: _builtins.int
     CLOSED_FIELD_NUMBER: _builtins.int
     PLANNER_FIELD_NUMBER: _builtins.int
+    WITHHELD_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    GATHERED_FIELD_NUMBER: _builtins.int
+    AGAIN_AT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     uid: _builtins.int
     gres_class: _builtins.str
@@ -1098,6 +1108,10 @@ class ExplainReply(_message.Message):
     holders: _builtins.int
     free_at: _builtins.int
     planner: _builtins.str
+    withheld: _builtins.int
+    kept: _builtins.int
+    gathered: _builtins.int
+    again_at: _builtins.float
     @_builtins.property
     def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Blocker]: ...
     @_builtins.property
@@ -1138,10 +1152,14 @@ class ExplainReply(_message.Message):
         profiles: _abc.Iterable[_builtins.str] | None = ...,
         closed: _abc.Iterable[_builtins.str] | None = ...,
         planner: _builtins.str = ...,
+        withheld: _builtins.int = ...,
+        kept: _builtins.int = ...,
+        gathered: _builtins.int = ...,
+        again_at: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "back_at", b"back_at", "blockers", b"blockers", "change", b"change", "closed", b"closed", "count", b"count", "free_at", b"free_at", "gres_class", b"gres_class", "holders", b"holders", "idle", b"idle", "instead", b"instead", "job_id", b"job_id", "limit", b"limit", "nodes", b"nodes", "placeable", b"placeable", "planner", b"planner", "priority", b"priority", "profiles", b"profiles", "reason", b"reason", "serves", b"serves", "strikes", b"strikes", "submitted_at", b"submitted_at", "tasks", b"tasks", "uid", b"uid", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again_at", b"again_at", "ahead", b"ahead", "back_at", b"back_at", "blockers", b"blockers", "change", b"change", "closed", b"closed", "count", b"count", "free_at", b"free_at", "gathered", b"gathered", "gres_class", b"gres_class", "holders", b"holders", "idle", b"idle", "instead", b"instead", "job_id", b"job_id", "kept", b"kept", "limit", b"limit", "nodes", b"nodes", "placeable", b"placeable", "planner", b"planner", "priority", b"priority", "profiles", b"profiles", "reason", b"reason", "serves", b"serves", "strikes", b"strikes", "submitted_at", b"submitted_at", "tasks", b"tasks", "uid", b"uid", "why", b"why", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
