@@ -11,7 +11,7 @@ from dataclasses import replace
 from slurm_plugin.controller import rooms
 from slurm_plugin.controller.promised import harmless
 from slurm_plugin.controller.question import Here, Question, ask, follows
-from slurm_plugin.controller.recuts import Event, Recuts, Target, Waiting
+from slurm_plugin.controller.recuts import Event, Recuts, Room, Target, Waiting
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand
 from slurm_plugin.mig.geometry import mask
@@ -51,8 +51,17 @@ def settle(state: State, here: Mapping[str, Here]) -> Recuts:
         and uuid not in targets
         and not state.paused
         and (kept := rooms.as_now(state, ends, *gpus[uuid], room))
+        and not _serves(state, gpus[uuid][1], kept)
     }
     return replace(state.recuts, targets=targets, rooms=still, changed_at=changed_at, events=tuple(events))
+
+
+def _serves(state: State, gpu: Gpu, room: Room) -> bool:
+    """Is what lies in it free, and good for its job as it is? Then there is nothing to cut, and no step to wait for."""
+    classes = {item.type for job in state.jobs if job.job_id == room.job_id for item in job.gres}
+    able = {profile for name in classes for profile in state.serving.profiles.get(name, ())}
+    there = (one.profile for one in gpu.instances if mask(one.start, one.size) & room.bits)
+    return not room.behind and not able.isdisjoint(there)
 
 
 def _event(what: str, gpu: str, target: Target, now: float, why: str) -> Event:

@@ -275,3 +275,20 @@ def test_gpus_that_nobody_uses_go_back_to_their_default() -> None:
     world.group = pools.group("n1", layout={"3g.40gb": 2})
     passes(world)
     assert shapes(world, "n1") == ["3g.40gb", "3g.40gb"]
+
+
+@pytest.mark.parametrize("asked", ["1g.10gb", "m10"])
+def test_a_slice_in_room_that_serves_the_job_as_it_is_is_offered(asked: str) -> None:
+    """There is nothing to cut, and so no step that would end the room."""
+    world = cluster(SEVEN)
+    fill(world, "n1", *range(7))
+    world.submit(asked)
+    passes(world, 2)
+    for job in list(world.jobs):  # whichever it is that is waited for
+        world.end(job)
+        world.release("n1", job)
+        passes(world, 3)
+        if not world.waiting:
+            break
+    assert not world.waiting
+    assert len(world.jobs) == 7
