@@ -1,12 +1,16 @@
 """What the controller answers a user who asks about one job."""
 
 import asyncio
+from dataclasses import replace
 
 from slurm_plugin.controller.desk import Desk
-from slurm_plugin.controller.explain import explain, job_named
+from slurm_plugin.controller.explain import explain
+from slurm_plugin.controller.state import State
 from slurm_plugin.errors import RequestError
 from slurm_plugin.explanation import Explanation
 from slurm_plugin.link.server import Caller
+from slurm_plugin.ports import QueuedJob
+from slurm_plugin.slurm.queue import has_element
 
 
 async def explained(desk: Desk, caller: Caller, job_id: int, element: int | None = None) -> Explanation:
@@ -19,3 +23,12 @@ async def explained(desk: Desk, caller: Caller, job_id: int, element: int | None
     if job.uid != caller.uid and not caller.trusted:
         raise RequestError(f"job {name} is another user's", hint="root and SlurmUser may ask about every job")
     return await asyncio.to_thread(explain, state, desk.decision, job)
+
+
+def job_named(state: State, job_id: int, element: int | None = None) -> QueuedJob | None:
+    """The job of this id, for an array's own id its pending elements first; or one element of this array."""
+    if element is not None:
+        array = (job for job in state.jobs if job.array_id == job_id and has_element(job.elements, element))
+        return next((replace(job, tasks=min(1, job.tasks)) for job in array), None)
+    own = [job for job in state.jobs if job.job_id == job_id or job.array_id == job_id]
+    return min(own, key=lambda job: (bool(job.on_nodes), job.job_id != job_id, job.job_id), default=None)

@@ -10,7 +10,6 @@ from slurm_plugin.controller.state import WITHHELD, Action, Decision, GpuPlan, S
 from slurm_plugin.explanation import Change, Explanation, Instead, Serves, Why
 from slurm_plugin.mig.geometry import show
 from slurm_plugin.ports import QueuedJob
-from slurm_plugin.slurm.queue import has_element
 
 _LIMITS = (  # how Slurm's reasons begin, and what they mean
     ("JobHeld", "it is held, and `scontrol release` lets it go"),
@@ -29,15 +28,6 @@ _LIMITS = (  # how Slurm's reasons begin, and what they mean
     ("PartitionDown", "its partition is down"),
     ("BadConstraints", "no node meets what it asks for"),
 )
-
-
-def job_named(state: State, job_id: int, element: int | None = None) -> QueuedJob | None:
-    """The job of this id, for an array's own id its pending elements first; or one element of this array."""
-    if element is not None:
-        array = (job for job in state.jobs if job.array_id == job_id and has_element(job.elements, element))
-        return next((replace(job, tasks=min(1, job.tasks)) for job in array), None)
-    own = [job for job in state.jobs if job.job_id == job_id or job.array_id == job_id]
-    return min(own, key=lambda job: (bool(job.on_nodes), job.job_id != job_id, job.job_id), default=None)
 
 
 def explain(state: State, decision: Decision | None, job: QueuedJob, planned: Sequence[Change] = ()) -> Explanation:

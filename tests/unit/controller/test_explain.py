@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_plugin.controller.answer import job_named
 from slurm_plugin.controller.decide import decide
-from slurm_plugin.controller.explain import explain, job_named
+from slurm_plugin.controller.explain import explain
 from slurm_plugin.controller.loans import Account, Loan, Loans
 from slurm_plugin.controller.recuts import Recuts, Room, Waiting
 from slurm_plugin.controller.state import WITHHELD, Agent, NodeState, OfferOut, State
