@@ -33,6 +33,7 @@ class LocalRules:
     socket: Path
     admins: tuple[str, ...]
     environment: tuple[str, ...]  # what of a submitter's environment crosses without being asked for
+    accounts: Mapping[str, frozenset[str]] | None  # account -> its users; None: anybody may name any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +104,12 @@ def _config(file: FedFile) -> FedConfig:
         crls=tuple(file.tls.crl),
         peers=tuple(Peer(site=name, ca=peer.ca) for name, peer in file.peers.items()),
     )
+    accounts = file.local.accounts
     local = LocalRules(
-        socket=file.local.socket, admins=tuple(file.local.admins), environment=tuple(file.local.environment)
+        socket=file.local.socket,
+        admins=tuple(file.local.admins),
+        environment=tuple(file.local.environment),
+        accounts=None if accounts is None else {name: frozenset(users) for name, users in accounts.items()},
     )
     return FedConfig(
         site=file.site,
@@ -123,7 +128,13 @@ def _config(file: FedFile) -> FedConfig:
 def _placing(placing: PlacingSection) -> Rules:
     allow = {account: tuple(pools) for account, pools in placing.allow.items()}
     deny = {account: tuple(pools) for account, pools in placing.deny.items()}
-    return Rules(allow=allow, deny=deny, local_bonus_s=placing.local_bonus_s)
+    return Rules(
+        allow=allow,
+        deny=deny,
+        budget_per_day=dict(placing.budget_per_day),
+        seconds_per_money=placing.seconds_per_money,
+        local_bonus_s=placing.local_bonus_s,
+    )
 
 
 def _rules(peer: PeerSection) -> PeerRules:

@@ -81,6 +81,7 @@ def _slurm(name: str, most_jobs: int, slurm: SlurmPoolSection | SshPoolSection) 
         most_jobs=most_jobs,
         starts_in_s=slurm.starts_in_s,
         price_per_hour=slurm.price_per_hour,
+        gpu_price_per_hour=slurm.gpu_price_per_hour,
         catalogue=slurm.catalogue,
     )
 

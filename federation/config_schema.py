@@ -59,6 +59,7 @@ Address = Annotated[str, AfterValidator(_address)]
 Pattern = Annotated[str, AfterValidator(check_pattern)]
 Patterns = Annotated[list[Pattern], Field(max_length=1000)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Money = Annotated[float, Field(ge=0, le=1e9, strict=False)]
 
 
 class _Section(BaseModel):
@@ -75,6 +76,7 @@ class TlsSection(_Section):
 class LocalSection(_Section):
     socket: File = Path("/run/fed/fed.sock")
     admins: Annotated[list[Mortal], Field(max_length=1000)] = []
+    accounts: Annotated[dict[Account, list[Word]], Field(max_length=MAX_NAMES)] | None = None
     environment: Patterns = list(DEFAULT_ALLOW)
 
 
@@ -121,7 +123,8 @@ class SlurmPoolSection(_Section):
     bin_dir: File | None = None
     catalogue: File = Path(DEFAULT_PATH)
     starts_in_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
-    price_per_hour: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
+    price_per_hour: Money = 0.0
+    gpu_price_per_hour: Money = 0.0
 
 
 class LoginSection(_Section):
@@ -148,7 +151,8 @@ class SshPoolSection(LoginSection):
     bin_dir: File | None = None
     catalogue: File = Path(DEFAULT_PATH)
     starts_in_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
-    price_per_hour: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 0.0
+    price_per_hour: Money = 0.0
+    gpu_price_per_hour: Money = 0.0
 
 
 class PoolSection(_Section):
@@ -168,6 +172,8 @@ class PlacingSection(_Section):
     allow: Annotated[dict[Account, list[str]], Field(max_length=MAX_NAMES)] = {}
     deny: Annotated[dict[Account, list[str]], Field(max_length=MAX_NAMES)] = {}
     local_bonus_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 60.0
+    budget_per_day: Annotated[dict[Literal["*"] | Account, Money], Field(max_length=MAX_NAMES)] = {}
+    seconds_per_money: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 600.0
 
 
 class FedFile(_Section):

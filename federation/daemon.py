@@ -129,7 +129,12 @@ class Daemon:
     def _desk(self) -> Desk:
         config = self.config
         addresses = {name: peer.address for name, peer in config.peers.items()}
-        front = SubmitFront(runner=self.runner, spool=self._spool, environment=config.local.environment)
+        front = SubmitFront(
+            runner=self.runner,
+            spool=self._spool,
+            environment=config.local.environment,
+            accounts=config.local.accounts,
+        )
         answers = Answers(Office(runner=self.runner, mover=self._mover, addresses=addresses))
         return Desk(
             Staff(front=front, answers=answers, mover=self._mover, audit=self._audit, admins=config.local.admins)

@@ -1,11 +1,13 @@
 """PURE: times, sizes and arrays as users of Slurm write them."""
 
 import re
+from datetime import datetime
 
 from federation.errors import ConfigError
 
 MAX_TASKS = 1000  # of one array
 _TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+))?(?::(\d+))?|(\d+)(?::(\d+))?(?::(\d+))?)")
+_DATE = re.compile(r"\d{4}-\d\d-")
 _MEM = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 _KIB = {"K": 1, "M": 1 << 10, "G": 1 << 20, "T": 1 << 30}
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
@@ -23,6 +25,16 @@ def seconds(text: str) -> int:
     if len(parts) == 3:
         return (parts[0] * 60 + parts[1]) * 60 + parts[2]
     return parts[0] * 60 + (parts[1] if len(parts) == 2 else 0)
+
+
+def deadline(text: str, now: float) -> float:
+    """Unix seconds: a time from now on, or a date such as 2030-12-31T18:00, of this host's zone. Raises ConfigError."""
+    if _TIME.fullmatch(text) and not _DATE.match(text):
+        return now + seconds(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise ConfigError(f"'{text}' is no deadline", hint="such as 4:00:00 from now, or 2030-12-31T18:00") from None
 
 
 def mebibytes(text: str) -> int:

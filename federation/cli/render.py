@@ -1,10 +1,12 @@
 """Answers of the daemon as documents and as lines for people."""
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from federation.desk.view import (
+    BudgetView,
     FedJobView,
     PeerList,
     PeerView,
@@ -13,6 +15,9 @@ from federation.desk.view import (
     ReasonView,
     TransferView,
 )
+
+_MEMORY = re.compile(r"m(\d+)")
+_DERIVED = re.compile(r"q\d+|\d+g\..*")  # shares and profiles: the same slices once more
 
 
 def job_view(told: dict[str, Any]) -> FedJobView:
@@ -28,7 +33,8 @@ def peer_list(told: dict[str, Any]) -> PeerList:
 
 
 def pool_list(told: dict[str, Any]) -> PoolList:
-    return PoolList(pools=tuple(PoolView(**one) for one in told["pools"]))
+    pools = tuple(PoolView(**one) for one in told["pools"])
+    return PoolList(pools=pools, budgets=tuple(BudgetView(**one) for one in told["budgets"]))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
@@ -56,6 +62,7 @@ def show_lines(job: FedJobView) -> Iterator[str]:
         ("accepted", clock(job.accepted_at)),
         ("started", clock(job.started_at)),
         ("ended", clock(job.ended_at)),
+        ("price", _cost(job) if job.cost else ""),
         ("output", f"{job.stdout_size} bytes, errors {job.stderr_size} bytes" if job.end else ""),
         ("moving", _transfer(job.transfer)),
         ("why", job.why),
@@ -67,6 +74,8 @@ def show_lines(job: FedJobView) -> Iterator[str]:
 
 def explain_lines(job: FedJobView) -> Iterator[str]:
     yield f"job {job.job} is {state(job)}" + (f": {printable(job.why)}" if job.why else "")
+    if job.cost:
+        yield f"price: {_cost(job)}, of account {printable(job.account) or '(none)'}"
     for reason in job.reasons:
         yield f"  {printable(reason.pool)}: {printable(reason.reason)}"
 
@@ -86,12 +95,28 @@ def pool_lines(found: PoolList) -> Iterator[str]:
             "linked" if p.linked else "no link",
             p.free_jobs,
             p.free_cpus,
-            ",".join(f"{name}:{count}" for name, count in p.slices.items()) or "-",
+            slices(p) or "-",
             f"{p.longest_s} s" if p.longest_s else "any",
+            price(p) or "-",
         )
         for p in found.pools
     )
-    yield from table(("POOL", "LINK", "FREE", "CPUS", "SLICES", "LONGEST"), rows)
+    yield from table(("POOL", "LINK", "FREE", "CPUS", "SLICES", "LONGEST", "PRICE"), rows)
+    if found.budgets:
+        yield ""
+        spent = ((one.account or "(none)", f"{one.per_day:.2f}", f"{one.spent:.2f}") for one in found.budgets)
+        yield from table(("ACCOUNT", "BUDGET A DAY", "SPENT TODAY"), spent)
+
+
+def slices(pool: PoolView) -> str:
+    """Free ones by amount of memory, as users ask for them; classes of an admin's own as they are named."""
+    amounts = {_MEMORY.sub(r"\1gb", name): count for name, count in pool.slices.items() if not _DERIVED.fullmatch(name)}
+    return ",".join(f"{name}:{count}" for name, count in sorted(amounts.items(), key=lambda one: (-one[1], one[0])))
+
+
+def price(pool: PoolView) -> str:
+    gpus = f"{pool.gpu_price_per_hour:g}/GPU h" if pool.gpu_price_per_hour else ""
+    return " ".join(filter(None, (f"{pool.price_per_hour:g}/h" if pool.price_per_hour else "", gpus)))
 
 
 def state(job: FedJobView) -> str:
@@ -121,6 +146,10 @@ def clock(at: float | None) -> str:
 def printable(text: str) -> str:
     """No control character and no broken text reaches a terminal."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def _cost(job: FedJobView) -> str:
+    return f"{job.cost:.2f} {'spent' if job.end else 'reserved'}"
 
 
 def _transfer(transfer: TransferView | None) -> str:

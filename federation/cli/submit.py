@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from federation.cli.amounts import mebibytes, seconds, tasks
+from federation.cli.amounts import deadline, mebibytes, seconds, tasks
 from federation.cli.client import asked
 from federation.cli.options import DEFAULT_SOCKET, Json, Socket
 from federation.cli.render import job_view
@@ -54,6 +54,15 @@ def submit(
     limit: Annotated[
         str, typer.Option("--time", "-t", envvar="FED_TIME", help="Limit: minutes, H:MM:SS or D-HH.")
     ] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--deadline",
+            envvar="FED_DEADLINE",
+            metavar="WHEN",
+            help="When it should have ended: 4:00:00 from now, or 2030-12-31T18:00.",
+        ),
+    ] = "",
     cpus: Annotated[int, typer.Option("--cpus", "-c", envvar="FED_CPUS", min=1, help="CPUs.")] = 1,
     mem: Annotated[str, typer.Option("--mem", envvar="FED_MEM", help="Memory, such as 4G.")] = "",
     name: Annotated[str, typer.Option("--name", "-J", envvar="FED_NAME", help="The job's name.")] = "",
@@ -82,6 +91,7 @@ def submit(
         "memory_mib": mebibytes(mem) if mem else 0,
         "time_limit_s": seconds(limit) if limit else 0,
         "account": account,
+        "deadline_at": deadline(by, time.time()) if by else None,
         "pin": to,
         "outputs": stage_out or [],
         "folder": str(Path.cwd()),

@@ -9,6 +9,7 @@ from uuid import UUID
 from federation.access.local import Caller
 from federation.desk.talk import text
 from federation.desk.view import (
+    BudgetView,
     FedJobList,
     FedJobView,
     PeerList,
@@ -18,16 +19,18 @@ from federation.desk.view import (
     ReasonView,
     TransferView,
 )
+from federation.engine.origin import DAY_S
 from federation.errors import Refused
 from federation.model.job import Job
 from federation.model.states import AT_TARGET, Origin
-from federation.policy.choose import Pool
+from federation.policy.choose import EACH, Pool
 from federation.ports import Now
 from federation.runner import Runner
 from federation.stage.mover import Mover
 from federation.store.store import Store
 
 MOST_LISTED = 10_000
+MOST_BUDGETS = 1000
 LEAST_PREFIX = 6  # characters of a job's token
 WAIT_POLL_S = 0.2
 
@@ -121,10 +124,20 @@ class Answers:
         return PeerList(site=engine.name, draining=self._runner.draining, peers=await self._runner.read(read))
 
     async def pools(self) -> PoolList:
-        sites = self._runner.engine.sites
+        engine = self._runner.engine
+        budgets = engine.origin.rules.placing.budget_per_day.items()
         now = Now(wall=time.time(), mono=time.monotonic())
-        found = await self._runner.read(lambda store: sites.pools(store.jobs(), now))
-        return PoolList(pools=tuple(map(_pool, found)))
+
+        def read(store: Store) -> PoolList:
+            today = int(now.wall // DAY_S)
+            own = [(account, money) for account, money in budgets if account != EACH][:MOST_BUDGETS]
+            spent = (
+                BudgetView(account=account, per_day=money, spent=store.spent(account, today)) for account, money in own
+            )
+            pools = engine.sites.pools(store.jobs(), now)
+            return PoolList(pools=tuple(map(_pool, pools)), budgets=tuple(spent))
+
+        return await self._runner.read(read)
 
     def view(self, job: Job) -> FedJobView:
         outcome = job.outcome
@@ -146,6 +159,7 @@ class Answers:
             end=outcome.end.value if outcome else "",
             exit_code=outcome.exit_code if outcome else None,
             signal=outcome.signal if outcome else None,
+            cost=round(job.cost, 4),
             stdout_size=outcome.stdout_size if outcome else 0,
             stderr_size=outcome.stderr_size if outcome else 0,
             reasons=tuple(ReasonView(pool=pool, reason=reason) for pool, reason in job.reasons),
@@ -161,5 +175,6 @@ def _pool(pool: Pool) -> PoolView:
         free_cpus=pool.room.free_cpus,
         slices=dict(pool.room.slices),
         price_per_hour=pool.room.price_per_hour,
+        gpu_price_per_hour=pool.room.gpu_price_per_hour,
         longest_s=pool.room.longest_s,
     )

@@ -25,6 +25,7 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.runner import Runner
 from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, hash_of
 from federation.stage.spool import Home, Spool
+from slurm_plugin import request
 
 MOST_AHEAD_S = 86_400.0  # how far a token's time may be from ours
 MOST_OUTPUTS = 1000  # patterns
@@ -35,6 +36,7 @@ class Front:
     runner: Runner
     spool: Spool
     environment: tuple[str, ...]  # variables that go without being asked for
+    accounts: Mapping[str, frozenset[str]] | None = None  # account -> its users; None: anybody may name any
 
 
 async def submit(
@@ -52,6 +54,7 @@ async def submit(
         return known, ""
     spec, dropped = _spec(front, caller, told, await reader.readexactly(_script_size(told)))
     _check(caller, spec)
+    _check_account(front, caller, spec)
     if spec.pin and spec.pin.partition("/")[0] not in front.runner.engine.sites:
         raise Refused(f"there is no site {spec.pin.partition('/')[0]}", hint="fed peers lists them")
     home = Home(user=caller.user, folder=str(told["folder"]))
@@ -113,12 +116,23 @@ def _check(caller: Caller, spec: JobSpec) -> None:
     if not 1 <= spec.cpus < 1 << 31 or not 0 <= spec.memory_mib < 1 << 40 or not 0 <= spec.time_limit_s < 1 << 31:
         raise Refused("CPUs, memory and time must be numbers that a job can have")
     check(spec)
+    asked = request.parse(spec.gres) if spec.gres else None
+    if isinstance(asked, request.Refusal):
+        raise Refused(asked.text)
     if len(spec.outputs) > MOST_OUTPUTS:
         raise Refused(f"more than {MOST_OUTPUTS} patterns of files to bring back")
     for pattern in spec.outputs:
         parts_of(pattern)
     if spec.outputs and os.geteuid() not in (0, caller.uid):
         raise Refused(f"the daemon is not root's: it can't write files as {caller.user}")
+
+
+def _check_account(front: Front, caller: Caller, spec: JobSpec) -> None:
+    if front.accounts is None or caller.admin or spec.user in front.accounts.get(spec.account, ()):
+        return
+    theirs = sorted(name or "none" for name, users in front.accounts.items() if spec.user in users)
+    named = f"{spec.user} may not use account {spec.account}" if spec.account else "a job needs an account"
+    raise Refused(named, hint=f"--account, one of: {', '.join(theirs) or 'you have none here'}")
 
 
 async def _take_inputs(

@@ -34,6 +34,7 @@ class FedJobView:
     end: str  # exited, signaled, timeout, ...; empty: it is not over
     exit_code: int | None
     signal: int | None
+    cost: float  # money reserved; once it is over, spent
     stdout_size: int  # bytes, once it is over
     stderr_size: int
     reasons: tuple[ReasonView, ...]  # of the last choice, one a pool
@@ -68,11 +69,20 @@ class PoolView:
     linked: bool
     free_jobs: int
     free_cpus: int
-    slices: dict[str, int]  # class -> free ones
-    price_per_hour: float
+    slices: dict[str, int]  # class -> free ones that serve it: one slice counts for each class
+    price_per_hour: float  # of a CPU, or of a slice where GPUs have no price
+    gpu_price_per_hour: float  # of a whole GPU; 0: none
     longest_s: int  # 0: any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetView:
+    account: str
+    per_day: float
+    spent: float  # today, or reserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolList:
     pools: tuple[PoolView, ...]
+    budgets: tuple[BudgetView, ...]  # of accounts that have one of their own

@@ -11,6 +11,7 @@ from federation.model.messages import Busy, Changes, FromTarget, Record, Rooms, 
 from federation.model.spec import OnSilence
 from federation.model.states import NEVER_LET_IN, End, Origin, OriginEvent, Outcome, Target
 from federation.model.token import Key
+from federation.policy.money import settled
 from federation.ports import Now
 from federation.store.store import Followed, Kind, Store
 
@@ -154,14 +155,17 @@ class Follower:
         kept = record.state is Target.ENDED
         if outcome.end in NEVER_LET_IN:
             return self._refused(store, job, outcome, kept, now)
+        cost = _cost(store, job, outcome, now)
         replaced = outcome.end in (End.LOST, End.LEASE) and job.lease.on_silence is OnSilence.REPLACE
         if job.state is Origin.REQUEUING or (replaced and job.state is not Origin.STOPPING):
             event = OriginEvent.ENDED if job.state is Origin.REQUEUING else OriginEvent.REPLACE
+            store.charge(job.account, job.cost_day, cost)
             store.save_job(job.on(event, due_at=now.wall, why=f"attempt {job.attempt} is over"), was=job)
             return [owe(store, job, Kind.RELEASE, now)] if kept else []
         pending = job.on(
             OriginEvent.ENDED,
             outcome=outcome,
+            cost=cost,
             started_at=outcome.started_at,
             due_at=now.wall,
             tries=0,
@@ -185,7 +189,7 @@ class Follower:
     def _refused(self, store: Store, job: Job, outcome: Outcome, kept: bool, now: Now) -> list[Effect]:
         if job.state is Origin.STOPPING:
             cancelled = Outcome(end=End.CANCELLED, ended_at=now.wall)
-            done(store, job.on(OriginEvent.REFUSED, outcome=cancelled, why="cancelled"), job, now)
+            done(store, job.on(OriginEvent.REFUSED, outcome=cancelled, cost=0.0, why="cancelled"), job, now)
         else:
             pool = f"{job.site}/{job.pool}"
             why = f"{pool} refused it: {outcome.reason}"
@@ -193,3 +197,9 @@ class Follower:
             avoid = (*job.avoid, refused) if outcome.end is End.REFUSED else job.avoid
             store.save_job(job.on(OriginEvent.REFUSED, avoid=avoid, due_at=now.wall, why=why), was=job)
         return [owe(store, job, Kind.RELEASE, now)] if kept else []
+
+
+def _cost(store: Store, job: Job, outcome: Outcome, now: Now) -> float:
+    """Of an attempt that is over."""
+    spec = store.spec(job.token) if job.cost else None
+    return settled(job.cost, spec, outcome, now.wall - job.accepted_at) if spec else job.cost

@@ -143,6 +143,7 @@ class OriginSide:
         return store.forget_done(now.wall - self.rules.keep_s, self.rules.keep_jobs, MOST_DUE)
 
     def _due(self, store: Store, job: Job, now: Now) -> list[Effect]:
+        store.forget_charges(int((now.wall - self.rules.keep_s) // DAY_S))
         linked = self.sites.linked(job.site)
         match job.state:
             case Origin.QUEUED:
@@ -203,6 +204,7 @@ class OriginSide:
             why = f"{site} was silent for {silence_s:.0f} s: another attempt"
             store.save_job(job.on(OriginEvent.REPLACE, due_at=now.wall, why=why), was=job)
         return effects
+            store.charge(job.account, job.cost_day, job.cost)  # it may have run all that time
 
 
 def owe(store: Store, job: Job, kind: Kind, now: Now, *, number: int = 0, value: int = 0) -> Effect:

@@ -52,6 +52,7 @@ class SlurmPool:
     most_jobs: int = 10_000
     starts_in_s: float = 0.0  # what to tell of a job that does not fit now
     price_per_hour: float = 0.0
+    gpu_price_per_hour: float = 0.0
     catalogue: Path = Path(DEFAULT_PATH)  # of slices, where Slurm's commands run
 
 
@@ -79,6 +80,7 @@ class SlurmExecutor:
             free_jobs=pool.most_jobs,
             starts_in_s=pool.starts_in_s,
             price_per_hour=pool.price_per_hour,
+            gpu_price_per_hour=pool.gpu_price_per_hour,
         )
 
     async def place(self, key: Key, user: str) -> Place:

@@ -44,7 +44,13 @@ UPDATE jobs SET due_at = :now WHERE token IN (
     SELECT token FROM jobs WHERE state = 'queued' AND due_at > :now ORDER BY token LIMIT :most
 )
 -- name: spent
-SELECT coalesce(sum(cost), 0.0) AS cost FROM jobs WHERE account = :account AND cost_day = :day AND cost > 0
+SELECT coalesce((SELECT sum(cost) FROM jobs WHERE account = :account AND cost_day = :day AND cost > 0), 0.0)
+    + coalesce((SELECT money FROM charges WHERE account = :account AND day = :day), 0.0) AS cost
+-- name: charge
+INSERT INTO charges VALUES (:account, :day, :money)
+    ON CONFLICT DO UPDATE SET money = charges.money + excluded.money
+-- name: drop_charges
+DELETE FROM charges WHERE day < :day
 -- name: drop_done_jobs
 DELETE FROM jobs WHERE token IN (
     SELECT token FROM jobs WHERE state = 'done' AND ended_at < :before

@@ -20,6 +20,7 @@ from federation.store.queries import queries
 
 T = TypeVar("T")
 
+MOST_SPENT = 10_000  # sums of an account's day that are kept in memory
 LATEST_S = 330.0  # furthest ahead that anything is put due; further: the calendar was set back
 
 MOST_LOOKED_AT = 20_000  # newest jobs among which those of one user are looked for
@@ -62,6 +63,7 @@ class Store:
         self._jobs: Counter[tuple[Origin, str, str]] | None = None
         self._attempts: Counter[tuple[str, str]] | None = None
         self._done: int | None = None
+        self._spent: dict[tuple[str, int], float] = {}
         self.may_accept = may_accept
         with self.transaction():
             found = self._one("meta", name="journal")
@@ -89,6 +91,7 @@ class Store:
             yield
         except BaseException:
             self._jobs = self._attempts = self._done = None
+            self._spent.clear()
             if self._connection.in_transaction:
                 self._execute("ROLLBACK TO part")
                 self._execute("RELEASE part")
@@ -97,6 +100,7 @@ class Store:
 
     def roll_back(self) -> None:
         self._jobs = self._attempts = self._done = None
+        self._spent.clear()
         if self._connection.in_transaction:
             self._execute("ROLLBACK")
 
@@ -138,6 +142,8 @@ class Store:
             counts[job.state, job.site, job.pool] += 1
         elif self._done is not None and (was is None or was.state is not Origin.DONE):
             self._done += 1
+        if job.cost or (was is not None and was.cost):
+            self._count_cost(job, was)
         self._run("save_job", **convert.job_to_row(job))
 
     def spec(self, token: UUID) -> JobSpec | None:
@@ -177,8 +183,29 @@ class Store:
         self._run("wake_queued", now=now, most=most)
 
     def spent(self, account: str, day: int) -> float:
-        row = self._one("spent", account=account, day=day)
-        return float(row["cost"]) if row else 0.0
+        """What its jobs of that day cost, or have reserved. Kept in memory: a busy day has 100,000 jobs."""
+        known = self._spent.get((account, day))
+        if known is None:
+            row = self._one("spent", account=account, day=day)
+            if len(self._spent) >= MOST_SPENT:
+                self._spent.clear()
+            known = self._spent[account, day] = float(row["cost"]) if row else 0.0
+        return known
+
+    def _count_cost(self, job: Job, was: Job | None) -> None:
+        for one, sign in ((was, -1.0), (job, 1.0)):
+            if one is not None and (one.account, one.cost_day) in self._spent:
+                self._spent[one.account, one.cost_day] += sign * one.cost
+
+    def charge(self, account: str, day: int, money: float) -> None:
+        """What an attempt cost that is over, when its job begins another one."""
+        if money:
+            self._run("charge", account=account, day=day, money=money)
+        if (account, day) in self._spent:
+            self._spent[account, day] += money
+
+    def forget_charges(self, before_day: int) -> None:
+        self._run("drop_charges", day=before_day)
 
     def forget_done(self, before: float, keep: int, most: int) -> int:
         """Drop jobs that ended before this, and the oldest of more than `keep`; at most so many now. Tells how many."""

@@ -137,6 +137,24 @@ def test_what_was_spent_is_of_one_account_and_day(store: Store) -> None:
     assert (store.spent("a", 1), store.spent("b", 1), store.spent("c", 1)) == (5.0, 7.0, 0.0)
 
 
+def test_a_sum_that_is_kept_in_memory_is_that_of_the_journal(store: Store) -> None:
+    one = replace(job(1), account="a", cost_day=1, cost=2.0)
+    assert store.spent("a", 1) == 0.0
+    store.add_job(one, SPEC)
+    store.charge("a", 1, 4.0)
+    store.charge("a", 1, 0.5)
+    store.save_job(replace(one, cost=1.0, cost_day=2), was=one)
+    store.save_job(replace(one, cost=1.5), was=replace(one, cost=1.0, cost_day=2))
+    kept = (store.spent("a", 1), store.spent("a", 2))
+    with pytest.raises(ZeroDivisionError), store.part():
+        store.charge("a", 1, 100.0 / 0)
+    assert kept == (store.spent("a", 1), store.spent("a", 2)) == (6.0, 0.0)
+    store.forget_charges(2)
+    with pytest.raises(ZeroDivisionError), store.part():
+        store.charge("a", 1, 100.0 / 0)
+    assert store.spent("a", 1) == 1.5
+
+
 def test_finished_jobs_are_forgotten_by_age_and_number_but_not_while_something_is_owed(store: Store) -> None:
     for number in range(10):
         store.add_job(job(number, Origin.DONE, ended_at=float(number)), SPEC)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from federation.cli.amounts import mebibytes, seconds, tasks
+from federation.cli.amounts import deadline, mebibytes, seconds, tasks
 from federation.errors import ConfigError
 
 
@@ -26,9 +26,16 @@ def test_an_array(text: str, found: tuple[int, ...]) -> None:
     assert tasks(text) == found
 
 
+@pytest.mark.parametrize(
+    ("text", "found"), [("4:00:00", 1014_400.0), ("2-0", 1_172_800.0), ("2001-09-09T01:46:40+00:00", 1e9)]
+)
+def test_a_deadline_is_a_time_from_now_or_a_date(text: str, found: float) -> None:
+    assert deadline(text, 1e6) == found
+
+
 @pytest.mark.parametrize("text", ["", "x", "-1", "1:2:3:4", "1.5"])
 def test_what_is_none_of_them_is_refused(text: str) -> None:
-    for parse in (seconds, mebibytes, tasks):
+    for parse in (seconds, mebibytes, tasks, lambda text: deadline(text, 0.0)):
         with pytest.raises(ConfigError):
             parse(text)
 

@@ -23,6 +23,7 @@ DOCUMENTED = {
     "fed-peers": view.PeerList,
     "peer": view.PeerView,
     "fed-pools": view.PoolList,
+    "budget": view.BudgetView,
     "pool": view.PoolView,
     "fed-doctor": DoctorReport,
 }

@@ -26,6 +26,7 @@ JOB = FedJobView(
     end="exited",
     exit_code=None,
     signal=None,
+    cost=0.0,
     stdout_size=0,
     stderr_size=0,
     reasons=(),

@@ -36,8 +36,17 @@ def test_the_example_shows_every_key_and_loads() -> None:
         environment=("LANG", "LC_*", "OMP_*", "MODEL_*"),
     )
     assert edge.messages == Rate(per_s=5000, burst=10_000)
+    assert found.placing.budget("bio") == 100.0
+    assert found.placing.budget("") == 20.0
+    assert found.local.accounts == {"bio": frozenset({"ann", "cy"}), "": frozenset({"bo"})}
     text = EXAMPLE.read_text()
-    for key in (*FedFile.model_fields, *PeerSection.model_fields, *keys_at(("tls",)), *keys_at(("local",))):
+    for key in (
+        *FedFile.model_fields,
+        *PeerSection.model_fields,
+        *keys_at(("tls",)),
+        *keys_at(("local",)),
+        *keys_at(("placing",)),
+    ):
         assert f"{key}:" in text or f"`{key}`" in text, key
 
 

@@ -28,6 +28,38 @@ def told(key: Key, state: Target, revision: int = 1000, **facts: Any) -> Told:
     return Told(journal=UUID(int=3), record=Record(key=key, revision=revision, state=state, **facts))
 
 
+def test_a_budget_is_reserved_and_settled_by_what_ran_also_of_attempts_before() -> None:
+    pair = Pair(placing=Rules(budget_per_day={"lab": 10.0}))
+    pair.offers("gpu", price_per_hour=6.0)
+
+    def spent() -> float:
+        return pair.edge.store.spent("lab", int(pair.edge.time // 86400))
+
+    pair.running()
+    assert (pair.edge.job.cost, spent()) == (6.0, 6.0)
+    pair.edge.submit(token=UUID(int=2))
+    pair.edge.due()
+    other = pair.edge.store.job(UUID(int=2))
+    assert other is not None
+    assert "over budget: 6.00 more than the 4.00 left" in other.why
+    pair.edge.run(lambda: pair.edge.engine.origin.cancel(pair.edge.store, other.token, pair.edge.now()))
+
+    pair.edge.time += 600.0
+    pair.carry(pair.edge, pair.edge.asked("requeue"))
+    ran = replace(EXIT, end=End.CANCELLED, started_at=5.0, ended_at=605.0)
+    pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=ran))
+    assert (pair.edge.job.attempt, pair.edge.job.cost, spent()) == (2, 0.0, 1.0)
+
+    pair.carry(pair.edge, pair.edge.due())
+    assert (pair.edge.job.cost, spent()) == (6.0, 7.0)
+    pair.edge.time += 300.0
+    ended = told(Key(TOKEN, 2), Target.ENDED, outcome=replace(EXIT, started_at=605.0, ended_at=905.0))
+    pair.edge.hears("hpc", replace(ended, journal=pair.hpc.store.journal))
+    assert (pair.edge.job.state, pair.edge.job.cost, spent()) == (Origin.RESULTS_PENDING, 0.5, 1.5)
+    pair.edge.store.roll_back()  # what is kept in memory is what the journal has
+    assert spent() == 1.5
+
+
 # -- accepting and choosing
 
 
