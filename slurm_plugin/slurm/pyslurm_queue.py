@@ -114,13 +114,12 @@ class PyslurmQueue:
             return
         assert process.stdin is not None
         process.stdin.close()
-        try:
-            async with asyncio.timeout(END_S):
-                await process.wait()
-        except TimeoutError:
+        ended = asyncio.create_task(process.wait())
+        # asyncio.timeout of Python 3.11.2 is never over in a task that was cancelled.
+        if not (await asyncio.wait({ended}, timeout=END_S))[0]:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            await process.wait()
+        await ended
 
 
 class _Said(SlurmUnavailable):
