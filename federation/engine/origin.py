@@ -140,10 +140,10 @@ class OriginSide:
         return effects
 
     def forget(self, store: Store, now: Now) -> int:
+        store.forget_charges(int((now.wall - self.rules.keep_s) // DAY_S))
         return store.forget_done(now.wall - self.rules.keep_s, self.rules.keep_jobs, MOST_DUE)
 
     def _due(self, store: Store, job: Job, now: Now) -> list[Effect]:
-        store.forget_charges(int((now.wall - self.rules.keep_s) // DAY_S))
         linked = self.sites.linked(job.site)
         match job.state:
             case Origin.QUEUED:
@@ -201,10 +201,10 @@ class OriginSide:
         effects: list[Effect] = []
         for job in store.leases_over_at(site, (silence_s - LEASE_MARGIN_S) / LEASE_MARGIN, MOST_DUE):
             effects.append(owe(store, job, Kind.CANCEL, now))
+            store.charge(job.account, job.cost_day, job.cost)  # it may have run all that time
             why = f"{site} was silent for {silence_s:.0f} s: another attempt"
             store.save_job(job.on(OriginEvent.REPLACE, due_at=now.wall, why=why), was=job)
         return effects
-            store.charge(job.account, job.cost_day, job.cost)  # it may have run all that time
 
 
 def owe(store: Store, job: Job, kind: Kind, now: Now, *, number: int = 0, value: int = 0) -> Effect:
