@@ -123,7 +123,7 @@ def _bounded(classes: Any) -> Any:
 
 def _read(read: Callable[[str], T], value: Any) -> T:
     if not isinstance(value, str):
-        raise ValueError(f"'{value}' is not a text")  # noqa: TRY004 - pydantic takes only ValueError for a mistake
+        raise ValueError("must be a text: put it in quotes")  # noqa: TRY004 - pydantic takes only ValueError
     return read(value)
 
 

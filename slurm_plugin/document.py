@@ -18,6 +18,7 @@ Place = tuple[str | int, ...]
 _FORM = re.compile(r"\w+\[")  # pydantic's name of one of two forms, such as list[int]
 _KEYS = "must be keys with values (`key: value`)"
 _LIST = "must be a list"
+_BOOL = "must be true or false"
 _WHOLE = "must be a whole number"
 _NUMBER = "must be a number"
 _WORDS = {  # what pydantic calls a mistake, and what it is to whoever wrote the file
@@ -29,10 +30,14 @@ _WORDS = {  # what pydantic calls a mistake, and what it is to whoever wrote the
     "tuple_type": _LIST,
     "string_type": "must be a text: put it in quotes",
     "path_type": "must be a path",
-    "bool_type": "must be true or false",
+    "bool_type": _BOOL,
+    "bool_parsing": _BOOL,
     "int_type": _WHOLE,
     "int_from_float": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_parsing_size": _WHOLE,
     "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
     "finite_number": _NUMBER,
     "literal_error": "must be {expected}",
     "greater_than": "must be more than {gt}",
@@ -122,20 +127,27 @@ def first_mistake(
 
     errors = sorted(wrong.errors(), key=order)
     first, path = errors[0], errors[0]["loc"]
-    name = ".".join(str(part) for part in path if not _FORM.match(str(part)))
-    more = f"{len(errors) - 1} more mistakes follow" if len(errors) > 1 else ""
+    name = _name(path)
+    others = sum(_name(error["loc"]) != name for error in errors)
+    more = f"{others} more mistakes follow" if others > 1 else "1 more mistake follows" if others else ""
     if first["type"] == "extra_forbidden":
         known = keys_at(path[:-1])
         near = get_close_matches(str(path[-1]), known, n=1)
         meant = f"; did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"
         return ConfigError(f"{document.where(path)}: unknown key '{name}'{meant}", hint=more)
-    said = in_words(first)
+    said = " or ".join(dict.fromkeys(in_words(error) for error in errors if _name(error["loc"]) == name))
     return ConfigError(
         f"{document.where(path)}: {name}: {said}" if name else f"{document.where(path)}: {said}", hint=more
     )
 
 
+def _name(path: Place) -> str:
+    return ".".join(str(part) for part in path if not _FORM.match(str(part)))
+
+
 def in_words(error: Any) -> str:
     """One of pydantic's errors, as whoever wrote the file needs it."""
     words = _WORDS.get(error["type"])
-    return words.format_map(error.get("ctx", {})) if words else str(error["msg"]).removeprefix("Value error, ")
+    facts = error.get("ctx", {})
+    whole = {name: int(fact) for name, fact in facts.items() if isinstance(fact, float) and fact.is_integer()}
+    return words.format_map({**facts, **whole}) if words else str(error["msg"]).removeprefix("Value error, ")

@@ -61,6 +61,10 @@ def run(argv: list[str]) -> int:
 
 
 def _usage(error: TyperException) -> int:
+    if (wrong := getattr(error.__cause__, "errors", None)) is not None:  # what pydantic calls a mistake
+        from slurm_plugin.document import in_words
+
+        error.message = in_words(wrong()[0])
     text = error.format_message()
     if not text or "\n" in text:  # no arguments: the message is the whole help
         say(text)

@@ -101,7 +101,18 @@ def test_every_option_has_an_environment_variable_and_a_help_text() -> None:
         (["--controller", "host:99999", "status"], 2, "error: 'host:99999' is not HOST:PORT"),
         (["plan", "--policy", "/nonexistent\nfile"], 2, "error: "),
         (["lab", "status", "--name", "none-such", "--dir", "/nonexistent"], 7, "error: there is no lab none-such"),
-        (["lab", "up", "--nodes", "0"], 2, "error: Invalid value for '--nodes'"),
+        (["lab", "up", "--nodes", "0"], 2, "error: Invalid value for '--nodes' (env var: 'VGPU_LAB_NODES'): must be 1"),
+        (
+            ["history", "--limit", "x"],
+            2,
+            "error: Invalid value for '--limit' (env var: 'VGPU_HISTORY_LIMIT'): must be a",
+        ),
+        (
+            ["apply", "--wait", "x"],
+            2,
+            "error: Invalid value for '--wait' (env var: 'VGPU_APPLY_WAIT'): must be a number",
+        ),
+        (["render", "nope"], 2, "error: Invalid value for '[PART]': 'nope' is not one of 'all', 'slurm.conf', "),
         (["lab", "up", "--dry-run", "--product", "h101"], 2, "error: no GPU product 'h101' is known"),
     ],
 )

@@ -1,9 +1,14 @@
 """pool.yaml: what it may say, and how a wrong one is told."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slurm_plugin import config_classes
 from slurm_plugin.catalogue import Class, Exclusive
@@ -160,7 +165,7 @@ WRONG = {
         (SHORT + "    count: -1\n", "pool.yaml:6: nodes.0.count: must be 1 or more"),
         (SHORT + "    count: a\n", "pool.yaml:6: nodes.0.count: must be a whole number"),
         (SHORT + "    gpus: [a]\n", "pool.yaml:6: nodes.0.gpus.0: must be a whole number"),
-        (SHORT + "    gpus: some\n", "pool.yaml:6: nodes.0.gpus: must be 'all'"),
+        (SHORT + "    gpus: some\n", "pool.yaml:6: nodes.0.gpus: must be 'all' or must be a list"),
         (SHORT + "    mix: 4\n", "pool.yaml:6: nodes.0.mix: must be a list"),
         (SHORT + "policy: {mode: look}\n", "pool.yaml:6: policy.mode: must be 'manage' or 'observe'"),
         (SHORT + "classes: {small: 5}\n", "pool.yaml:6: classes.small: must be keys with values (`key: value`)"),
@@ -171,6 +176,70 @@ def test_a_mistake_is_told_in_the_words_of_who_writes_the_file(text: str, said: 
     with pytest.raises(ConfigError) as refused:
         parse_pool(text)
     assert str(refused.value) == said
+
+
+WHOLE = """
+version: 1
+pool: hpc
+partitions: [gpu]
+wait_partition: wait
+gres: {name: vgpu, total: 1000, pad: pad, memory: vgpu_mem}
+default_class: small
+classes: {small: {memory: 10gb}, half: {fraction: 1/2}, big: {profiles: [3g.40gb]}}
+aliases: {s: small}
+nodes:
+  - {hosts: "n[1-2]", product: h100-80gb, count: 4, gpus: [0, 1], layout: {3g.40gb: 2}, follow: queue}
+  - {hosts: n3, gpus: all, mix: [{layout: {1g.10gb: 7}, share: 1}]}
+policy: {exclusive: refuse, mode: manage, stuck_prolog: requeue, duplicate_jobid: resume, notices: true}
+planning:
+  {follow: queue, order: priority, batch_window_s: 1, hysteresis_s: 2, changing: {node: 1, pool: 2},
+   guarantees: {account a: at least 1 of small}, quiet: ["08:00-18:00"],
+   classes: {small: {products: [h100-80gb], nodes: n1}}}
+controller:
+  {listen: "0.0.0.0:1", address: "a:2", user: root, state_dir: /a, catalogue: /b, slurm_conf: /c, slurm_bin: /d,
+   munge_socket: /e, queue_reader: squeue}
+"""
+SCALARS = st.sampled_from([None, True, -1, 0, 1.5, float("inf"), 10**30, "", "x", "99:99", "2026-01-01"])
+ODD = st.recursive(
+    SCALARS, lambda one: st.lists(one, max_size=1) | st.dictionaries(st.sampled_from("ax"), one, max_size=1)
+)
+NOT_OURS = re.compile(r"Input should|Value error|[Uu]nable to parse|instance of|pydantic|\d\.0 or")
+
+
+def places(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    yield path
+    for key, part in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        yield from places(part, (*path, key))
+
+
+def with_odd(data: Any, path: tuple[str | int, ...], odd: object) -> Any:
+    if not path:
+        return odd
+    changed: Any = dict(data) if isinstance(data, dict) else list(data)
+    changed[path[0]] = with_odd(data[path[0]], path[1:], odd)
+    return changed
+
+
+def refusal(text: str) -> str:
+    """Empty for a file that is right."""
+    try:
+        parse_pool(text)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@given(path=st.sampled_from(list(places(yaml.safe_load(WHOLE)))), odd=ODD)
+def test_whatever_stands_anywhere_is_right_or_told_with_its_line_in_our_words(
+    path: tuple[str | int, ...], odd: object
+) -> None:
+    said = refusal(yaml.safe_dump(with_odd(yaml.safe_load(WHOLE), path, odd)))
+    assert re.match(r"$|pool\.yaml(:\d+)?: ", said)
+    assert not NOT_OURS.search(said)
+
+
+def test_the_file_that_is_spoiled_is_right() -> None:
+    assert parse_pool(WHOLE).hosts == ("n1", "n2", "n3")
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -195,7 +264,7 @@ def test_what_some_gpu_can_serve_is_right_until_the_agents_tell(more: str) -> No
 def test_further_mistakes_are_counted() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_pool(SHORT + "polcy: 1\nmode: 2\n")
-    assert caught.value.hint == "1 more mistakes follow"
+    assert caught.value.hint == "1 more mistake follows"
 
 
 def test_mixed_order_of_3g_and_4g_is_a_layout() -> None:

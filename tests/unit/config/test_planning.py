@@ -129,7 +129,7 @@ WRONG = {
     "hour": ("  quiet: ['08:00-25:00']\n", "25:00 is no time of day"),
     "minute": ("  quiet: ['08:60-09:00']\n", "08:60 is no time of day"),
     "no hours": ("  quiet: [always]\n", r"'always' is not `\[DAYS\] HH:MM-HH:MM`"),
-    "sexagesimal": ("  quiet: [8:00]\n", r"pool\.yaml:8: planning\.quiet\.0: '480' is not a text"),
+    "sexagesimal": ("  quiet: [8:00]\n", r"pool\.yaml:8: planning\.quiet\.0: must be a text: put it in quotes"),
     "no time at all": ("  quiet: ['08:00-08:00']\n", "begins and ends at once"),
 }
 
