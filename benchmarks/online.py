@@ -111,7 +111,7 @@ def fluid(loads: dict[str, float], gpus: int) -> float:
         matrix.add([*((nth, -counts.get(name, 0)) for nth, name in enumerate(PROFILES)), (len(PROFILES), 1)], 0, gpus)
     for nth, name in enumerate(PROFILES):
         matrix.add([(nth, 1)], float(COMPUTE[name]), loads[name])
-    found = Highs(matrix, [0.0] * len(PROFILES) + [float(gpus)], 10.0).run([matrix.cost])
+    found = Highs(matrix.columns(), [0.0] * len(PROFILES) + [float(gpus)], 10.0).run([matrix.cost])
     assert found is not None
     return found.reached[0] / (7 * gpus)
 

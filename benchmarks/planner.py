@@ -1,22 +1,25 @@
 """Scoreboard row 2: a plan for 8 to 100,000 GPUs in mixed states, and a single decision.
 
 States are full layouts of the five plain profiles, each instance busy with a chance of 0.6; as much waits as 40 % of
-the GPUs' compute. A round counts the states of all GPUs and plans; its processor time is told. Beside it: the same
-program with a row for every GPU, the simple answer, and the bound of the linear program.
+the GPUs' compute. In each round a thousandth of the GPUs, and at least one, have come into another state. The round
+counts those anew, asks and plans, as a pass of the controller does; its processor time is told. Beside it: what
+counting all GPUs anew would add, the same program with a row for every GPU, the simple answer, and the bound of the
+linear program.
 """
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from benchmarks.row import Row, percentile
-from slurm_plugin.mig.geometry import Shapes
+from slurm_plugin.mig.geometry import Shapes, mask
 from slurm_plugin.mig.products import product_named
+from slurm_plugin.planner.census import Census
 from slurm_plugin.planner.columns import frame_of, packings
 from slurm_plugin.planner.greedy import greedy
 from slurm_plugin.planner.highs import Highs
-from slurm_plugin.planner.market import Kind, Market, market
+from slurm_plugin.planner.market import Market, market
 from slurm_plugin.planner.plan import plan, score
 from slurm_plugin.planner.problem import GpuState, Line, Problem, counted, wants
 from slurm_plugin.planner.program import build, goals_of
@@ -24,6 +27,7 @@ from slurm_plugin.planner.stock import Cell, Stock
 
 SIZES = (8, 64, 512, 6_212, 100_000)
 ROUNDS, DRAWS = 12, 9  # rounds of each of so many drawn pools
+NODE_GPUS, CHANGED = 8, 0.001  # GPUs of a node; the share of all that changes between two rounds
 PROFILES = ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
 BUSY, ASKED = 0.6, 0.4
 PEER_S, PEER_GPUS = 60.0, 6_212
@@ -49,6 +53,7 @@ def measure() -> Iterator[Row]:
                 "wall_p50_ms": round(percentile(found.wall_ms, 0.5), 2),
                 "wall_p99_ms": round(percentile(found.wall_ms, 0.99), 2),
                 "first_ms": round(found.first_ms, 1),
+                "counting_all_ms": round(found.counting_ms, 2),
                 "gap_to_lp_percent": round(100 * found.gap, 4),
                 "simple_answer_serves": round(found.simple, 4),
             },
@@ -65,6 +70,7 @@ class _Round:
     took_ms: list[float]  # of the processor, so that a busy neighbour does not matter
     wall_ms: list[float]
     first_ms: float  # with no state known yet
+    counting_ms: float  # what it takes to count all GPUs
     gap: float  # the worst
     simple: float  # the least share of what ours serves that the simple answer does
 
@@ -72,30 +78,55 @@ class _Round:
 def _plans(shapes: Shapes, size: int) -> _Round:
     took: list[float] = []
     walls: list[float] = []
+    counting: list[float] = []
     gap, simple, first = 0.0, 1.0, 0.0
     for seed in range(DRAWS):
-        gpus = drawn(shapes, size, seed)
+        gpus, rng = drawn(shapes, size, seed), random.Random(seed)
+        changed = dict(_nodes(gpus, range(size)))
+        census = Census()
         for nth in range(ROUNDS + 1):
             start, wall = time.process_time(), time.perf_counter()
-            problem = Problem(models={"a100": shapes}, states=counted(gpus), lines=_lines(shapes, size))
+            for name, states in changed.items():
+                census.put(name, states)
+            problem = Problem(models={"a100": shapes}, states=census.states(), lines=_lines(shapes, size))
             found = plan(problem)
             spent = 1000 * (time.process_time() - start)
             if nth:
                 took.append(spent)
                 walls.append(1000 * (time.perf_counter() - wall))
             first = first or spent
+            start = time.process_time()
+            counted(gpus)
+            counting.append(1000 * (time.process_time() - start))
+            which = rng.sample(range(size), max(1, round(CHANGED * size)))
+            for at, state in zip(which, drawn(shapes, len(which), rng.random()), strict=True):
+                gpus[at] = state
+            changed = dict(_nodes(gpus, which))
         asked = market(problem, wants(problem))
         served = sum(one.want.value * one.count for one in found.served)
         bound = _bound(asked)
         gap = max(gap, (bound - served) / bound)
         simple = min(simple, score(asked, greedy(asked))[0] / max(1, served))
-    return _Round(took_ms=took, wall_ms=walls, first_ms=first, gap=gap, simple=simple)
+    return _Round(
+        took_ms=took,
+        wall_ms=walls,
+        first_ms=first,
+        counting_ms=percentile(counting, 0.5),
+        gap=gap,
+        simple=simple,
+    )
 
 
-def drawn(shapes: Shapes, size: int, seed: int) -> list[GpuState]:
+def _nodes(gpus: list[GpuState], which: Iterable[int]) -> Iterator[tuple[str, list[GpuState]]]:
+    """The nodes of these GPUs, each with what all of its GPUs hold."""
+    for nth in {at // NODE_GPUS for at in which}:
+        yield f"n{nth}", gpus[NODE_GPUS * nth : NODE_GPUS * (nth + 1)]
+
+
+def drawn(shapes: Shapes, size: int, seed: float) -> list[GpuState]:
     rng = random.Random(seed)
-    axis, slices, limit = frame_of(shapes)
-    layouts = packings(axis, (1 << slices) - 1, limit)
+    frame = frame_of(shapes)
+    layouts = packings(frame.axis, mask(0, frame.slices), frame.limit)
     known: dict[GpuState, GpuState] = {}
     gpus = []
     for _ in range(size):
@@ -113,8 +144,7 @@ def _lines(shapes: Shapes, size: int) -> tuple[Line, ...]:
 
 
 def _bound(asked: Market) -> float:
-    matrix, limits = build(asked)
-    found = Highs(matrix, limits, PEER_S).run(goals_of(asked))
+    found = Highs(*build(asked), PEER_S).run(goals_of(asked))
     assert found is not None
     return sum(found.reached)
 
@@ -126,11 +156,10 @@ def _against_a_row_a_gpu(shapes: Shapes, ours_ms: float) -> Row:
     )
     start = time.perf_counter()
     asked = market(problem, wants(problem))
-    rows = tuple(Kind(pool=k.pool, changes=k.changes, count=1) for k in asked.kinds for _ in range(k.count))
-    asked = replace(asked, kinds=rows)
-    matrix, limits = build(asked)
+    rows = tuple(kind for kind, gpus in zip(asked.kinds, asked.gpus, strict=True) for _ in range(gpus))
+    asked = replace(asked, kinds=rows, gpus=(1,) * len(rows))
     changes = sum(len(kind.changes) for kind in rows)
-    solver = Highs(matrix, limits, PEER_S)
+    solver = Highs(*build(asked), PEER_S)
     solver.restrict([0.0] * changes, [1.0] * changes, changes)
     found = solver.run(goals_of(asked))
     took_ms = 1000 * (time.perf_counter() - start)

@@ -5,22 +5,42 @@ plan is made. So only *full* layouts count, beside doing nothing. Of those that 
 stays; one that supplies no more than another and destroys no less goes.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from slurm_plugin.mig.geometry import Layout, Shapes, mask, memory_slices
+from slurm_plugin.mig.geometry import Layout, Shape, Shapes, mask, memory_slices
 from slurm_plugin.mig.layouts import engine_limit
 from slurm_plugin.planner.problem import GpuState
 
 REMEMBERED = 50_000  # states, and rests of a GPU
+MODELS_REMEMBERED = 256
 PACKINGS_MAX = 5_000  # full layouts of one rest; known GPUs have under 400
 
 _Spot = tuple[str, int, int, tuple[int, ...]]  # profile, start, bits, engines
 Axis = tuple[tuple[str, int, tuple[int, ...], tuple[int, ...]], ...]  # profile, size, starts, engines
-Frame = tuple[Axis, int, tuple[int, ...]]  # the profiles of a model, its memory slices, its engines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    name: str
+    size: int
+    starts: tuple[int, ...]
+    engines: tuple[int, ...]
+    compute_slices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Frame:
+    """The geometry of a model. Equal ones are one object, so that it costs nothing to look something up by it."""
+
+    axis: Axis
+    slices: int
+    limit: tuple[int, ...]  # its engines
+    shapes: Mapping[str, Shape]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Column:
     """One thing a GPU could become. `gain` is how many more idle slices of each wanted profile it has then."""
 
@@ -30,8 +50,15 @@ class Column:
 
 
 def frame_of(shapes: Shapes) -> Frame:
-    axis = tuple((p.name, p.size, tuple(sorted(p.starts)), p.engines) for _, p in sorted(shapes.items()))
-    return axis, memory_slices(shapes), engine_limit(shapes)
+    profiles = [profile for _, profile in sorted(shapes.items())]
+    axis = tuple((p.name, p.size, tuple(sorted(p.starts)), p.engines) for p in profiles)
+    return _frame(axis, tuple(p.compute_slices for p in profiles))
+
+
+@lru_cache(maxsize=MODELS_REMEMBERED)
+def _frame(axis: Axis, compute: tuple[int, ...]) -> Frame:
+    shapes = {one[0]: _Profile(*one, slices) for one, slices in zip(axis, compute, strict=True)}
+    return Frame(axis=axis, slices=memory_slices(shapes), limit=engine_limit(shapes), shapes=shapes)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -40,13 +67,12 @@ def columns(frame: Frame, state: GpuState, wanted: tuple[str, ...]) -> tuple[Col
 
     `wanted`: the profiles that serve anybody. What is supplied of others does not count.
     """
-    axis, _, limit = frame
     free, engines = _rest(frame, state)
     names = frozenset(wanted) | {name for name, _ in state.idle}
-    usable = tuple(profile for profile in axis if profile[0] in names)
+    usable = tuple(profile for profile in frame.axis if profile[0] in names)
     idle, before = frozenset(state.idle), _supply(state.idle, wanted)
     best: dict[tuple[int, ...], Column] = {}
-    for packing in packings(usable, free, engines if limit else ()):
+    for packing in packings(usable, free, engines if frame.limit else ()):
         gain = tuple(a - b for a, b in zip(_supply(packing, wanted), before, strict=True))
         if max(gain, default=0) <= 0:
             continue
@@ -70,14 +96,12 @@ def _rank(column: Column) -> tuple[int, Layout]:
 
 def _rest(frame: Frame, state: GpuState) -> tuple[int, tuple[int, ...]]:
     """The memory slices and engines that what is fixed leaves."""
-    axis, slices, limit = frame
-    shapes = {name: (size, engines) for name, size, _, engines in axis}
-    taken, left = state.blocked, list(limit)
+    taken, left = state.blocked, list(frame.limit)
     for name, start in state.fixed:
-        size, engines = shapes[name]
-        taken |= mask(start, size)
-        left = [have - used for have, used in zip(left, engines or (0,) * len(left), strict=True)]
-    return ((1 << slices) - 1) & ~taken, tuple(left)
+        profile = frame.shapes[name]
+        taken |= mask(start, profile.size)
+        left = [have - used for have, used in zip(left, profile.engines or (0,) * len(left), strict=True)]
+    return mask(0, frame.slices) & ~taken, tuple(left)
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -34,7 +34,7 @@ class _Trade:
     def __init__(self, market: Market) -> None:
         self._market = market
         self._left = [list(supply) for supply in market.supply]
-        self._gpus = [kind.count for kind in market.kinds]
+        self._gpus = list(market.gpus)
         self._changed = [list(row) for row in unchanged(market)]
         self._may_change = market.changing if market.changing is not None else sum(self._gpus)
         self._served: dict[tuple[int, int, int], int] = {}

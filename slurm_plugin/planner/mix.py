@@ -41,14 +41,14 @@ def mix(shapes: Shapes, loads: Mapping[str, float], gpus: int, time_s: float = 5
     for nth, name in enumerate(names):
         for slices, used in _segments(loads[name], gpus * sum(1 for _ in shapes[name].starts)):
             matrix.add([(nth, 1)], shapes[name].compute_slices * used / slices, slices)
-    solver = Highs(matrix, [0.0] * len(names) + [float(gpus)], time_s)
+    solver = Highs(matrix.columns(), [0.0] * len(names) + [float(gpus)], time_s)
     solver.restrict([0.0] * len(full), [float(gpus)] * len(full), len(full))
     found = solver.run([matrix.cost])
     if found is None:
         return None
     return tuple(
         Share(layout=layout, gpus=round(count))
-        for layout, count in zip(full, found.columns, strict=False)
+        for layout, count in zip(full, found.columns.tolist(), strict=False)
         if round(count)
     )
 
@@ -72,9 +72,9 @@ def _segments(load: float, most: int) -> list[tuple[int, float]]:
 
 def full_layouts(shapes: Shapes, names: Sequence[str]) -> list[Layout]:
     """One full layout of these profiles for each multiset."""
-    axis, slices, limit = frame_of(shapes)
-    usable = tuple(profile for profile in axis if profile[0] in names)
+    frame = frame_of(shapes)
+    usable = tuple(profile for profile in frame.axis if profile[0] in names)
     each: dict[tuple[tuple[str, int], ...], Layout] = {}
-    for layout in packings(usable, mask(0, slices), limit):
+    for layout in packings(usable, mask(0, frame.slices), frame.limit):
         each.setdefault(tuple(sorted(counts_of(layout).items())), layout)
     return [each[key] for key in sorted(each)]

@@ -119,14 +119,8 @@ def _complete(asked: Market, answer: Answer) -> bool:
 
 
 def _step(move: Move, why: str) -> Step:
-    before, after = frozenset(move.state.idle), frozenset(move.idle)
-    return Step(
-        state=move.state,
-        gpus=move.gpus,
-        destroy=tuple(one for one in move.state.idle if one not in after),
-        create=tuple(one for one in move.idle if one not in before),
-        why=why,
-    )
+    made = move.made
+    return Step(state=move.state, gpus=move.gpus, destroy=made.destroy, create=made.create, why=why)
 
 
 def _served(asked: Market, answer: Answer) -> list[Served]:

@@ -21,6 +21,20 @@ class GpuState:
     blocked: int = 0  # memory slices under instances of no known profile, as bits
     default: tuple[tuple[str, int], ...] = ()  # what its group is cut into when nobody asks: (profile, count)
     open: bool = True  # may be changed now
+    order: tuple[object, ...] = field(init=False, compare=False, repr=False)  # the lowest comes first everywhere
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """States are looked up often: in each plan, every one of them several times."""
+        key = (self.place, self.model, self.fixed, self.idle, self.blocked, self.default, self.open)
+        object.__setattr__(self, "order", key)
+        object.__setattr__(self, "_hash", hash(key))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GpuState) and self.order == other.order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,30 +5,37 @@ comes first, one goal after the other; its corner is whole but for a few kinds, 
 few are then solved as integers with the rest as it is; a small pool is solved as integers altogether, which is exact.
 """
 
-from slurm_plugin.planner.highs import EPSILON, Highs, Matrix
-from slurm_plugin.planner.market import Answer, Market
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from slurm_plugin.planner.highs import EPSILON, Columns, Highs, Matrix
+from slurm_plugin.planner.market import Answer, Kind, Market
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 TIERS_MAX = 8  # goals solved one after the other; later tiers share the last, where age alone orders them
 DESTROY = 1_024  # an instance destroyed
 CHANGE = 64  # a GPU changed at all: more than a whole GPU of better fitting slices is worth
 WASTE = 1  # a memory slice more than was asked
+REMEMBERED = 16  # matrices: they are the same while the states that there are are
 WHOLE_GPUS_MAX = 64  # a pool of so many that can change is solved as integers altogether
 
 
 def solve(market: Market, time_s: float) -> Answer | None:
     """The best answer, or None when the time was over before there was any."""
-    matrix, limits = build(market)
     goals = goals_of(market)
-    solver = Highs(matrix, limits, time_s)
+    solver = Highs(*build(market), time_s)
     best = solver.run(goals)
     if best is None:
         return None
-    changes = sum(len(kind.changes) for kind in market.kinds)
-    if not any(abs(value - round(value)) > EPSILON for value in best.columns):
+    if (abs(best.columns - best.columns.round()) <= EPSILON).all():
         return _answer(market, best.columns, "best found" if best.cut_short else "exact", float(best.cut_short))
-    small = sum(kind.count for kind in market.kinds) <= WHOLE_GPUS_MAX
-    lower, upper = _box(market, best.columns, small=small)
-    solver.restrict(lower, upper, changes)
+    small = sum(market.gpus) <= WHOLE_GPUS_MAX
+    lower, upper = _box(market, best.columns.tolist(), small=small)
+    solver.restrict(lower, upper, len(lower))
     whole = solver.run(goals)
     if whole is None:
         return None
@@ -39,34 +46,64 @@ def solve(market: Market, time_s: float) -> Answer | None:
     return _answer(market, whole.columns, "exact" if exact else "rounded", 0.0 if exact else gap)
 
 
-def build(market: Market) -> tuple[Matrix, list[float]]:
+def build(market: Market) -> "tuple[Columns, NDArray[np.float64]]":
     """Rows: each kind's GPUs, then each pool's profiles, then each want, then the most that may change."""
+    import numpy as np
+
+    counts = [want.count for want in market.wants]
+    changing = [] if market.changing is None else [market.changing]
+    shape = _shape(market.kinds, tuple(map(len, market.supply)), market.uses, len(counts), len(changing))
+    gpus, wanted = np.array(market.gpus, dtype=float), np.array(counts, dtype=float)
+    upper = np.concatenate([gpus[shape.kinds], wanted[shape.wants]])
+    supply = (slices for pool in market.supply for slices in pool)
+    return replace(shape.columns, upper=upper), np.array([*market.gpus, *supply, *counts, *changing], dtype=float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """The program without its limits."""
+
+    columns: Columns
+    kinds: "NDArray[np.intp]"  # whose change each of the first columns is
+    wants: "NDArray[np.intp]"  # whom each of the others serves
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _shape(
+    kinds: tuple[Kind, ...],
+    profiles: tuple[int, ...],
+    uses: tuple[tuple[int, int, int, int], ...],
+    wants: int,
+    changing: int,
+) -> _Shape:
+    """`profiles`: how many each pool has. `wants` and `changing`: how many of such rows there are."""
+    import numpy as np
+
     matrix = Matrix()
-    limits: list[float] = [kind.count for kind in market.kinds]
-    first = []
-    for supply in market.supply:
-        first.append(len(limits))
-        limits += supply
-    wants = len(limits)
-    limits += [want.count for want in market.wants]
-    most = [(len(limits), 1)] if market.changing is not None else []
-    limits += [market.changing] if market.changing is not None else []
-    for nth, kind in enumerate(market.kinds):
+    first = [len(kinds) + sum(profiles[:nth]) for nth in range(len(profiles) + 1)]
+    most = [(first[-1] + wants, 1)] if changing else []
+    for nth, kind in enumerate(kinds):
         base = first[kind.pool]
         for gain, destroyed in kind.changes:
             entries = [(nth, 1), *((base + p, -more) for p, more in enumerate(gain) if more), *most]
-            matrix.add(entries, -CHANGE - DESTROY * destroyed, kind.count)
-    for want, pool, profile, waste in market.uses:
-        matrix.add([(first[pool] + profile, 1), (wants + want, 1)], -WASTE * waste, market.wants[want].count)
-    return matrix, limits
+            matrix.add(entries, -CHANGE - DESTROY * destroyed, 0)
+    for want, pool, profile, waste in uses:
+        matrix.add([(first[pool] + profile, 1), (first[-1] + want, 1)], -WASTE * waste, 0)
+    return _Shape(
+        columns=matrix.columns(),
+        kinds=np.array([nth for nth, kind in enumerate(kinds) for _ in kind.changes], dtype=np.intp),
+        wants=np.array([want for want, *_ in uses], dtype=np.intp),
+    )
 
 
-def goals_of(market: Market) -> list[list[float]]:
+def goals_of(market: Market) -> "list[NDArray[np.float64]]":
     """By tier, what each column is worth."""
+    import numpy as np
+
     tiers = sorted({want.tier for want in market.wants})
     level = {tier: min(nth, TIERS_MAX - 1) for nth, tier in enumerate(tiers)}
     changes = sum(len(kind.changes) for kind in market.kinds)
-    goals = [[0.0] * (changes + len(market.uses)) for _ in range(max(level.values(), default=0) + 1)]
+    goals = [np.zeros(changes + len(market.uses)) for _ in range(max(level.values(), default=0) + 1)]
     for nth, (want, *_) in enumerate(market.uses):
         goals[level[market.wants[want].tier]][changes + nth] = float(market.wants[want].value)
     return goals
@@ -77,21 +114,21 @@ def _box(market: Market, columns: list[float], *, small: bool) -> tuple[list[flo
     lower: list[float] = []
     upper: list[float] = []
     nth = 0
-    for kind in market.kinds:
+    for kind, gpus in zip(market.kinds, market.gpus, strict=True):
         some = columns[nth : nth + len(kind.changes)]
         nth += len(kind.changes)
         if small:
-            floor, left = [0] * len(some), kind.count
+            floor, left = [0] * len(some), gpus
         else:
             floor = [int(value + EPSILON) for value in some]
-            left = kind.count - sum(floor) if any(abs(v - round(v)) > EPSILON for v in some) else 0
+            left = gpus - sum(floor) if any(abs(v - round(v)) > EPSILON for v in some) else 0
         lower += floor
         upper += [value + left for value in floor]
     return lower, upper
 
 
-def _answer(market: Market, columns: list[float], solver: str, gap: float) -> Answer:
-    whole = [round(value) for value in columns]
+def _answer(market: Market, columns: "NDArray[np.float64]", solver: str, gap: float) -> Answer:
+    whole = columns.round().astype(int).tolist()
     changed: list[tuple[int, ...]] = []
     nth = 0
     for kind in market.kinds:

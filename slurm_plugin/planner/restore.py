@@ -4,7 +4,7 @@ from slurm_plugin.mig.layouts import counts_of, place
 from slurm_plugin.planner.greedy import stay
 from slurm_plugin.planner.market import Answer, Market, market
 from slurm_plugin.planner.problem import GpuState, Problem
-from slurm_plugin.planner.trim import Move, state_order
+from slurm_plugin.planner.trim import Made, Move
 
 
 def restored(problem: Problem, asked: Market, now: Answer) -> tuple[list[Move], Answer]:
@@ -15,7 +15,7 @@ def restored(problem: Problem, asked: Market, now: Answer) -> tuple[list[Move], 
     states = dict(problem.states)
     left = problem.limits.changing if problem.limits.changing is not None else sum(states.values())
     moves = []
-    for state in sorted(problem.states, key=state_order):
+    for turn, state in enumerate(sorted(problem.states, key=lambda state: state.order)):
         target = _target(problem, state)
         count = min(left, problem.states[state])
         if target is None or not count:
@@ -28,7 +28,7 @@ def restored(problem: Problem, asked: Market, now: Answer) -> tuple[list[Move], 
         then = stay(market(question, asked.wants))
         if sum(then.served.values()) == sum(want.count for want in asked.wants):
             states, left, now = trial, left - count, then
-            moves.append(Move(state=state, idle=target, gpus=count))
+            moves.append(Move(turn, state, Made.of(state.idle, target), count))
     return moves, now
 
 

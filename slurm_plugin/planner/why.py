@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from slurm_plugin.mig.geometry import Layout, Shapes, mask, show
-from slurm_plugin.mig.layouts import counts_of
+from slurm_plugin.mig.geometry import Layout, Shapes, mask
 from slurm_plugin.planner.market import Answer, Market
 from slurm_plugin.planner.problem import GpuState, Problem, Want
-from slurm_plugin.planner.trim import Move, state_order
+from slurm_plugin.planner.trim import Move
 
 WAYS_MAX = 3  # ways to make room that are told
 
@@ -34,6 +33,7 @@ class Reasons:
     """Whom each pool's profiles serve in an answer, looked up for many moves."""
 
     whom: Mapping[tuple[str, str, str], tuple[str, ...]]  # place, model, profile -> labels
+    words: dict[tuple[str, str, tuple[str, ...]], str]  # place, model, what is new -> whom it serves
 
     @classmethod
     def of(cls, asked: Market, answer: Answer) -> "Reasons":
@@ -42,17 +42,17 @@ class Reasons:
             pool = asked.pools[at]
             key = (pool.place, pool.model, pool.profiles[profile])
             whom[key] = (*whom.get(key, ()), label(asked.wants[want]))
-        return cls(whom)
+        return cls(whom, {})
 
     def of_move(self, move: Move) -> str:
         """Why these GPUs change, in one sentence."""
-        old, after = frozenset(move.state.idle), frozenset(move.idle)
-        new = counts_of(placed for placed in move.idle if placed not in old)
-        gone = counts_of(placed for placed in move.state.idle if placed not in after)
-        served = (self.whom.get((move.state.place, move.state.model, name), ()) for name in new)
-        labels = dict.fromkeys(label for some in served for label in some)
-        cost = f"; {show(gone)} idle goes" if gone else ""
-        return f"{show(new)} for {', '.join(labels) or 'the default'}{cost}"
+        made = move.made
+        key = (move.state.place, move.state.model, made.new)
+        if key not in self.words:
+            served = (self.whom.get((*key[:2], name), ()) for name in made.new)
+            labels = dict.fromkeys(label for some in served for label in some)
+            self.words[key] = ", ".join(labels) or "the default"
+        return f"{made.comes} for {self.words[key]}" + (f"; {made.goes} idle goes" if made.goes else "")
 
 
 def label(want: Want) -> str:
@@ -105,7 +105,7 @@ def ways(problem: Problem, want: Want, most: int = WAYS_MAX) -> tuple[Way, ...]:
 
 
 def _way_order(way: Way) -> tuple[object, ...]:
-    return (len(way.behind), way.placed, state_order(way.state))
+    return (len(way.behind), way.placed, way.state.order)
 
 
 def in_the_way(shapes: Shapes, state: GpuState, name: str) -> list[tuple[int, Layout]]:

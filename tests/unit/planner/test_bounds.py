@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from slurm_plugin.mig.geometry import mask
 from slurm_plugin.mig.layouts import counts_of
 from slurm_plugin.planner.columns import frame_of, packings
 from slurm_plugin.planner.highs import Highs, Matrix
@@ -40,12 +41,14 @@ def test_a_plan_serves_what_the_linear_program_allows(gpus: int, seed: int) -> N
 def fewest(demand: dict[str, int]) -> float:
     """GPUs that a demand needs at least: fractions of full layouts that together hold it."""
     shapes = plain(A100, DOUBLE)
-    axis, slices, limit = frame_of(shapes)
+    frame = frame_of(shapes)
     matrix, names = Matrix(), sorted(shapes)
-    for layout in packings(axis, (1 << slices) - 1, limit):
+    for layout in packings(frame.axis, mask(0, frame.slices), frame.limit):
         counts = counts_of(layout)
         matrix.add([(nth, -counts.get(name, 0)) for nth, name in enumerate(names)], 0.0, 10**6)
-    found = Highs(matrix, [-float(demand.get(name, 0)) for name in names], 10.0).run([[-1.0] * len(matrix.cost)])
+    found = Highs(matrix.columns(), [-float(demand.get(name, 0)) for name in names], 10.0).run(
+        [[-1.0] * len(matrix.cost)]
+    )
     assert found is not None
     return -found.reached[0]
 

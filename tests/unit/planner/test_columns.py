@@ -1,5 +1,6 @@
 """The columns are the layouts that matter, against the counts that are known of the geometry."""
 
+from slurm_plugin.mig.geometry import mask
 from slurm_plugin.mig.layouts import counts_of, maximal_layouts
 from slurm_plugin.planner.columns import columns, frame_of, packings
 from tests.unit.planner.asking import A100, gpu, layouts_of, plain
@@ -8,8 +9,8 @@ DOUBLE = ("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
 
 
 def _full(names: tuple[str, ...]) -> tuple[tuple[tuple[str, int], ...], ...]:
-    axis, slices, limit = frame_of(plain(A100, names))
-    return packings(axis, (1 << slices) - 1, limit)
+    frame = frame_of(plain(A100, names))
+    return packings(frame.axis, mask(0, frame.slices), frame.limit)
 
 
 def test_full_layouts_are_those_of_the_geometry() -> None:
@@ -20,8 +21,8 @@ def test_full_layouts_are_those_of_the_geometry() -> None:
 
 
 def test_full_layouts_with_media_engines_are_those_of_the_geometry() -> None:
-    axis, slices, limit = frame_of(A100)
-    assert set(packings(axis, (1 << slices) - 1, limit)) == set(maximal_layouts(A100))
+    frame = frame_of(A100)
+    assert set(packings(frame.axis, mask(0, frame.slices), frame.limit)) == set(maximal_layouts(A100))
 
 
 def test_an_empty_gpu_has_the_pareto_best_multisets_only() -> None:
@@ -31,10 +32,9 @@ def test_an_empty_gpu_has_the_pareto_best_multisets_only() -> None:
 def test_partial_layouts_and_their_full_ones() -> None:
     names = tuple(sorted(plain()))
     frame = frame_of(plain())
-    axis, slices, limit = frame
     partial = layouts_of(plain())
     assert len(partial) == 298
-    full = packings(axis, (1 << slices) - 1, limit)
+    full = packings(frame.axis, mask(0, frame.slices), frame.limit)
     edges = 0
     for fixed in partial:
         able = [layout for layout in full if set(fixed) <= set(layout)]
