@@ -1,7 +1,8 @@
 """A site in service: hands every event to the engine as one transaction, and does what it wants once that is durable.
 
 Transactions are handed to the journal in the order of their events, and not waited for one by one: those that come
-together become durable together. An effect that finds its queue full is dropped, and wanted again when it is due.
+together become durable together, and with them what they have made due. An effect that finds its queue full is dropped,
+and wanted again when it is due.
 
 Crash: what was durable is gone on with; effects that were not done are wanted again.
 """
@@ -71,6 +72,8 @@ class Runner:
         self._calls: Counter[str] = Counter()
         self._gates = {pool: asyncio.Semaphore(CALLS) for pool in adapters.executors}
         self._accepting = True
+        self._stirred = False  # on the journal's thread: something of this group may have made something due
+        writer.then, writer.told = self._then, self._after
         self.dropped: Counter[str] = Counter()  # effects, by kind
         self.forgotten = 0  # portions that retention dropped
 
@@ -80,9 +83,11 @@ class Runner:
         """Durable when it returns. Raises Unavailable, StoreFull."""
         if not self._accepting:
             raise Unavailable("this site is draining: it takes no new jobs")
-        job = await self._writer.run(lambda store: self.engine.origin.accept(store, token, spec, self._clock()))
-        self._wake.set()
-        return job
+        return await self._writer.run(lambda store: self._accept(store, token, spec))
+
+    def _accept(self, store: Store, token: UUID, spec: JobSpec) -> Job:
+        self._stirred = True
+        return self.engine.origin.accept(store, token, spec, self._clock())
 
     async def cancel(self, token: UUID) -> None:
         """Durable when it returns: tried until it is confirmed. Raises Refused."""
@@ -120,18 +125,34 @@ class Runner:
     async def inputs_here(self, key: Key) -> None:
         await self.act(lambda store: self.engine.target.inputs_here(store, key, self._clock()))
 
-    async def results_here(self, key: Key) -> None:
-        await self.act(lambda store: self.engine.follower.fetched(store, key, self._clock()))
+    async def results_here(self, key: Key, remark: str = "") -> None:
+        await self.act(lambda store: self.engine.follower.fetched(store, key, self._clock(), remark))
 
     def look(self, pool: str, keys: tuple[Key, ...]) -> None:
         """A backend says that these have changed: no need to wait for the next look."""
         self._call(Look(pool=pool, keys=keys))
 
     async def act(self, step: Callable[[Store], list[Effect]]) -> None:
-        effects = await self._writer.run(step)
+        """One transaction, then its effects."""
+        effects = await self._writer.run(lambda store: self._step(store, step))
         for effect in effects:
             self._do(effect)
-        if effects:
+
+    def _step(self, store: Store, step: Callable[[Store], list[Effect]]) -> list[Effect]:
+        self._stirred = True
+        return step(store)
+
+    def _then(self, store: Store) -> list[Effect]:
+        """What is due at the end of a group."""
+        if not self._stirred:
+            return []
+        self._stirred = False
+        return self.engine.due(store, self._clock())
+
+    def _after(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._do(effect)
+        if self.engine.more_due:
             self._wake.set()
 
     # -- the loops
@@ -155,7 +176,7 @@ class Runner:
                 async with asyncio.timeout(TICK_S):  # wait_for of Python 3.11 may lose a cancellation
                     await self._wake.wait()
             self._wake.clear()
-            await self._guarded(lambda: self.act(lambda store: self.engine.due(store, self._clock())))
+            await self._guarded(lambda: self.act(lambda _: []))
 
     async def _every(self, seconds: float, call: Callable[[], Awaitable[None]], *, first_s: float = 0.0) -> None:
         await asyncio.sleep(first_s)
@@ -181,7 +202,6 @@ class Runner:
             if site.name != self.engine.name:
                 self._adapters.peers.send(site.name, rooms)
         await self.message(self.engine.name, rooms)
-        self._wake.set()
 
     async def _rooms(self) -> Rooms:
         """What each pool's backend says, less what this site's own rules leave. A pool that can't tell has none."""

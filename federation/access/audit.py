@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import stat
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from federation.errors import ConfigError
@@ -83,7 +83,14 @@ class Audit:
 
 
 def _plain(entry: Entry) -> dict[str, object]:
-    return {name: _text(value) if isinstance(value, str | bytes) else value for name, value in asdict(entry).items()}
+    return {
+        "at": entry.at,
+        "who": _text(entry.who),
+        "what": _text(entry.what),
+        "about": _text(entry.about),
+        "verdict": entry.verdict,
+        "why": _text(entry.why),
+    }
 
 
 def _text(value: str | bytes) -> str:

@@ -11,6 +11,7 @@ import datetime
 import functools
 import math
 import struct
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 from uuid import UUID
@@ -109,27 +110,21 @@ def canonical(value: object) -> bytes:
 
     Raises TypeError, ValueError (a number that is none).
     """
+    known = _TEXTS.get(type(value))
+    if known is not None:
+        return known(value)
     match value:
-        case bytes():
-            return _sized(b"b", value)
-        case tuple():
-            return _sized(b"l", b"".join([canonical(one) for one in value]))
         case str():
             return _sized(b"s", str(value).encode("utf-8", "surrogatepass"))
-        case None:
-            return b"n"
-        case bool():
-            return b"t" if value else b"f"
         case int():
             return _sized(b"i", b"%d" % value)
-        case float():
-            return _number(value)
-        case UUID():
-            return _sized(b"u", value.bytes)
     if is_dataclass(value) and not isinstance(value, type):
-        kind: Any = type(value)
-        told = [(name, getattr(value, one)) for name, one in _names(kind) if not _default(value, one)]
-        return _sized(b"o", b"".join([name + canonical(held) for name, held in told]))
+        told = []
+        for text, name, default in _fields(type(value)):
+            held = getattr(value, name)
+            if held is not default and held != default:
+                told.append(text + canonical(held))
+        return _sized(b"o", b"".join(told))
     raise TypeError(f"{type(value).__name__} has no canonical text")
 
 
@@ -143,17 +138,24 @@ def _sized(kind: bytes, data: bytes) -> bytes:
     return kind + len(data).to_bytes(8, "big") + data
 
 
-@functools.cache
-def _names(kind: Any) -> tuple[tuple[bytes, str], ...]:
-    return tuple((canonical(name), name) for name in sorted(one.name for one in fields(kind)))
+_TEXTS: dict[type, Callable[[Any], bytes]] = {
+    bytes: lambda value: _sized(b"b", value),
+    tuple: lambda value: _sized(b"l", b"".join([canonical(one) for one in value])),
+    str: lambda value: _sized(b"s", value.encode("utf-8", "surrogatepass")),
+    type(None): lambda _: b"n",
+    bool: lambda value: b"t" if value else b"f",
+    int: lambda value: _sized(b"i", b"%d" % value),
+    float: _number,
+    UUID: lambda value: _sized(b"u", value.bytes),
+}
+"""Of types that are met; those that are made from text or numbers, such as enums, are told apart above."""
 
 
 @functools.cache
-def _defaults(kind: Any) -> dict[str, object]:
-    made = {one.name: one.default_factory() for one in fields(kind) if one.default_factory is not MISSING}
-    return made | {one.name: one.default for one in fields(kind) if one.default is not MISSING}
-
-
-def _default(value: object, name: str) -> bool:
-    kind: Any = type(value)
-    return bool(getattr(value, name) == _defaults(kind).get(name, MISSING))
+def _fields(kind: Any) -> tuple[tuple[bytes, str, object], ...]:
+    """Name as text, name, default, in the order of names."""
+    defaults = {one.name: one.default_factory() for one in fields(kind) if one.default_factory is not MISSING}
+    defaults |= {one.name: one.default for one in fields(kind) if one.default is not MISSING}
+    return tuple(
+        (canonical(name), name, defaults.get(name, MISSING)) for name in sorted(one.name for one in fields(kind))
+    )

@@ -7,7 +7,7 @@ from federation.engine.effects import Effect, FetchResults, PushInputs
 from federation.engine.origin import MOST_WOKEN, done, follow, owe
 from federation.engine.sites import Sites
 from federation.model.job import Job
-from federation.model.messages import Busy, Changes, FromTarget, Record, Rooms, Told
+from federation.model.messages import MOST_CHANGES, Busy, Changes, FromTarget, Record, Rooms, Told
 from federation.model.spec import OnSilence
 from federation.model.states import NEVER_LET_IN, End, Origin, OriginEvent, Outcome, Target
 from federation.model.token import Key
@@ -48,12 +48,12 @@ class Follower:
             case Changes():
                 return self._changes(store, site, message, now)
 
-    def fetched(self, store: Store, key: Key, now: Now) -> list[Effect]:
+    def fetched(self, store: Store, key: Key, now: Now, remark: str = "") -> list[Effect]:
         """All results of this attempt are here, durable: the job is done, and the target may forget it."""
         job = store.job(key.token)
         if job is None or job.attempt != key.attempt or job.state is not Origin.RESULTS_PENDING:
             return []
-        done(store, job.on(OriginEvent.FETCHED, why=""), job, now)
+        done(store, job.on(OriginEvent.FETCHED, why=remark), job, now)
         return [owe(store, job, Kind.RELEASE, now)]
 
     def _busy(self, store: Store, site: str, busy: Busy) -> list[Effect]:
@@ -78,7 +78,7 @@ class Follower:
                 effects += self._take(store, site, record, now)
         if changes.upto > known.cursor:
             store.save_followed(replace(known, cursor=changes.upto))
-            if len(changes.records) > 1:
+            if len(changes.records) >= MOST_CHANGES:
                 effects.append(follow(store, site))  # there may be more
         return effects
 

@@ -42,6 +42,7 @@ class OriginSide:
     def __init__(self, sites: Sites, rules: OriginRules) -> None:
         self.sites = sites
         self.rules = rules
+        self.more_due = False  # the last pass was a full one
 
     # -- what users ask
 
@@ -126,9 +127,11 @@ class OriginSide:
     def due(self, store: Store, now: Now) -> list[Effect]:
         """One pass: at most MOST_DUE jobs and as many commands."""
         effects: list[Effect] = []
-        for job in store.due_jobs(now.wall, MOST_DUE):
+        jobs, commands = store.due_jobs(now.wall, MOST_DUE), store.due_commands(now.wall, MOST_DUE)
+        self.more_due = MOST_DUE in (len(jobs), len(commands))
+        for job in jobs:
             effects += self._due(store, job, now)
-        for command in store.due_commands(now.wall, MOST_DUE):
+        for command in commands:
             store.save_command(replace(command, due_at=now.wall + retry_s(command.tries), tries=command.tries + 1))
             if self.sites.linked(command.site):
                 effects.append(Send(site=command.site, message=_message(command)))

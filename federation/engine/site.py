@@ -41,6 +41,11 @@ class SiteEngine:
             return self.target.message(store, sender, message, now)
         return self.follower.message(store, sender, message, now)
 
+    @property
+    def more_due(self) -> bool:
+        """The last pass left something for the next."""
+        return self.origin.more_due or self.target.more_due
+
     def due(self, store: Store, now: Now) -> list[Effect]:
         """One pass of everything that time alone brings."""
         return [*self.origin.due(store, now), *self.target.due(store, now)]

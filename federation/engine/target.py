@@ -9,7 +9,19 @@ from dataclasses import replace
 from federation.engine.attempts import again, ended, poll_s, record, retry_s
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look, Send
 from federation.model.job import Attempt, over
-from federation.model.messages import Busy, Cancel, Changes, Follow, FromOrigin, Record, Release, Signal, Submit, Told
+from federation.model.messages import (
+    MOST_CHANGES,
+    Busy,
+    Cancel,
+    Changes,
+    Follow,
+    FromOrigin,
+    Record,
+    Release,
+    Signal,
+    Submit,
+    Told,
+)
 from federation.model.states import End, Outcome, Target, TargetEvent
 from federation.model.token import Key
 from federation.policy.admit import House, admit
@@ -20,20 +32,24 @@ HANDING_S = 10.0  # until a backend is asked about what it is being given
 ASK_S = 2.0  # until a backend is asked about what it did not answer
 AGREEING = 2  # looks in a row before what is not there counts as not there
 MOST_DUE = 500  # attempts of one pass
-MOST_CHANGES = 200  # records of one message
 TOMBSTONE_S = 30 * 86400.0  # how long a released attempt is remembered: no duplicate of a submit is later
 LEASE_CHECK_S = 1.0
 IN_BACKEND = frozenset({Target.READY, Target.SUBMITTING, Target.PENDING, Target.RUNNING})
 
 
 class TargetSide:
-    """Kept in memory: when each origin was last heard, and up to where it was told."""
+    """Kept in memory: when each origin was last heard, up to where it was told, and whether that is all there is.
+
+    `more_due`: the last pass was a full one.
+    """
 
     def __init__(self, house: House, now: Now) -> None:
         self.house = house
         self._since = now.mono
         self._heard: dict[str, float] = {}
         self._told: dict[str, int] = {}
+        self._told_all: set[str] = set()
+        self.more_due = False
         self._leases_at = 0.0
 
     def start(self, store: Store, now: Now) -> list[Effect]:
@@ -72,7 +88,7 @@ class TargetSide:
         staging = bool(spec.inputs)
         attempt = replace(attempt, state=Target.STAGING) if staging else replace(attempt, due_at=now.wall)
         attempt = store.add_attempt(replace(attempt, lease_s=spec.lease.limit_s), spec)
-        return self._tell(store, origin) or [self._answer(store, attempt)]
+        return [self._tell(store, attempt)]
 
     def _cancel(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:
         known = self._known(store, origin, cancel.key)
@@ -113,8 +129,13 @@ class TargetSide:
         return [*self._saved(store, released, known), Forget(pool=known.pool, key=known.key)]
 
     def _follow(self, store: Store, origin: str, follow: Follow) -> list[Effect]:
-        self._told[origin] = follow.after if follow.journal == store.journal else 0
-        return self._tell(store, origin, even_nothing=True)
+        """What changed since; who follows asks for the rest of a long list, and is told at once from its end on."""
+        after = follow.after if follow.journal == store.journal else 0
+        attempts: Sequence[Attempt] = store.attempts_since(origin, after, MOST_CHANGES)
+        (self._told_all.add if len(attempts) < MOST_CHANGES else self._told_all.discard)(origin)
+        upto = self._told[origin] = attempts[-1].revision if attempts else after
+        records = tuple(map(record, attempts))
+        return [Send(site=origin, message=Changes(journal=store.journal, after=after, upto=upto, records=records))]
 
     # -- what backends answer
 
@@ -218,7 +239,9 @@ class TargetSide:
         """One pass, over at most MOST_DUE attempts."""
         effects: list[Effect] = []
         looks: dict[str, list[Key]] = {}
-        for attempt in store.due_attempts(now.wall, MOST_DUE):
+        due = store.due_attempts(now.wall, MOST_DUE)
+        self.more_due = len(due) == MOST_DUE
+        for attempt in due:
             if attempt.state is Target.READY:
                 effects += self._hand_over(store, attempt, now)
                 continue
@@ -277,22 +300,16 @@ class TargetSide:
 
     def _saved(self, store: Store, attempt: Attempt, was: Attempt | None, *, told: bool = True) -> list[Effect]:
         attempt = store.save_attempt(attempt, was=was, told=told)
-        if not told:
-            return []
-        return self._tell(store, attempt.origin) or [self._answer(store, attempt)]
+        return [self._tell(store, attempt)] if told else []
 
-    def _tell(self, store: Store, origin: str, *, even_nothing: bool = False) -> list[Effect]:
-        """What changed since this origin was told, if it follows; it asks for the rest of a long list."""
-        after = self._told.get(origin)
-        if after is None:
-            return []
-        attempts: Sequence[Attempt] = store.attempts_since(origin, after, MOST_CHANGES)
-        if not attempts and not even_nothing:
-            return []
-        upto = attempts[-1].revision if attempts else after
-        self._told[origin] = upto
-        records = tuple(map(record, attempts))
-        return [Send(site=origin, message=Changes(journal=store.journal, after=after, upto=upto, records=records))]
+    def _tell(self, store: Store, attempt: Attempt) -> Effect:
+        """What has just changed, to an origin that knows all that was before it; another one asks for what it lacks."""
+        origin, after = attempt.origin, self._told.get(attempt.origin, -1)
+        if origin not in self._told_all or attempt.revision <= after:
+            return self._answer(store, attempt)
+        upto = self._told[origin] = attempt.revision
+        changes = Changes(journal=store.journal, after=after, upto=upto, records=(record(attempt),))
+        return Send(site=origin, message=changes)
 
     def _answer(self, store: Store, attempt: Attempt) -> Effect:
         return Send(site=attempt.origin, message=Told(journal=store.journal, record=record(attempt)))

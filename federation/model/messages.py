@@ -13,6 +13,8 @@ from federation.model.spec import JobSpec
 from federation.model.states import Outcome, Target
 from federation.model.token import Key
 
+MOST_CHANGES = 200  # records of one Changes: so many, and there may be more
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:

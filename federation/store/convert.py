@@ -82,33 +82,34 @@ def _outcome_from_text(text: str | None) -> Outcome | None:
     return Outcome(**facts | {"end": End(facts["end"])})
 
 
-def job_to_row(job: Job) -> dict[str, Any]:
-    return {
-        "token": job.token.bytes,
-        "state": job.state.value,
-        "attempt": job.attempt,
-        "site": job.site,
-        "pool": job.pool,
-        "user": job.user,
-        "account": job.account,
-        "name": job.name,
-        "on_silence": job.lease.on_silence.value,
-        "lease_s": job.lease.after_s,
-        "accepted_at": job.accepted_at,
-        "due_at": job.due_at,
-        "tries": job.tries,
-        "revision": job.revision,
-        "far": job.far and job.far.value,
-        "signals": job.signals,
-        "cost": job.cost,
-        "cost_day": job.cost_day,
-        "avoid": json.dumps(job.avoid) if job.avoid else "",
-        "reasons": json.dumps(job.reasons) if job.reasons else "",
-        "why": job.why,
-        "started_at": job.started_at,
-        "ended_at": job.ended_at,
-        "outcome": _outcome_to_text(job.outcome),
-    }
+def job_to_row(job: Job) -> tuple[Any, ...]:
+    """In the order of the table's columns."""
+    return (
+        job.token.bytes,
+        job.state.value,
+        job.attempt,
+        job.site,
+        job.pool,
+        job.user,
+        job.account,
+        job.name,
+        job.lease.on_silence.value,
+        job.lease.after_s,
+        job.accepted_at,
+        job.due_at,
+        job.tries,
+        job.revision,
+        job.far and job.far.value,
+        job.signals,
+        job.cost,
+        job.cost_day,
+        json.dumps(job.avoid) if job.avoid else "",
+        json.dumps(job.reasons) if job.reasons else "",
+        job.why,
+        job.started_at,
+        job.ended_at,
+        _outcome_to_text(job.outcome),
+    )
 
 
 def job_from_row(row: Row) -> Job:
@@ -139,27 +140,28 @@ def job_from_row(row: Row) -> Job:
     )
 
 
-def attempt_to_row(attempt: Attempt) -> dict[str, Any]:
-    return {
-        "token": attempt.key.token.bytes,
-        "attempt": attempt.key.attempt,
-        "origin": attempt.origin,
-        "pool": attempt.pool,
-        "user": attempt.user,
-        "state": attempt.state.value,
-        "revision": attempt.revision,
-        "lease_s": attempt.lease_s,
-        "due_at": attempt.due_at,
-        "tries": attempt.tries,
-        "misses": attempt.misses,
-        "handle": attempt.handle,
-        "signals": attempt.signals,
-        "started_at": attempt.started_at,
-        "ended_at": attempt.ended_at,
-        "outcome": _outcome_to_text(attempt.outcome),
-        "stopped_for": attempt.stopped_for.value,
-        "why": attempt.why,
-    }
+def attempt_to_row(attempt: Attempt) -> tuple[Any, ...]:
+    """In the order of the table's columns."""
+    return (
+        attempt.key.token.bytes,
+        attempt.key.attempt,
+        attempt.origin,
+        attempt.pool,
+        attempt.user,
+        attempt.state.value,
+        attempt.revision,
+        attempt.lease_s,
+        attempt.due_at,
+        attempt.tries,
+        attempt.misses,
+        attempt.handle,
+        attempt.signals,
+        attempt.started_at,
+        attempt.ended_at,
+        _outcome_to_text(attempt.outcome),
+        attempt.stopped_for.value,
+        attempt.why,
+    )
 
 
 def attempt_from_row(row: Row) -> Attempt:

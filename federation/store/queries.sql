@@ -2,16 +2,12 @@
 SELECT value FROM meta WHERE name = :name
 -- name: set_meta
 INSERT INTO meta (name, value) VALUES (:name, :value) ON CONFLICT DO UPDATE SET value = excluded.value
--- name: next_revision
-UPDATE meta SET value = value + 1 WHERE name = 'revision' RETURNING value
 
 -- name: job
 SELECT * FROM jobs WHERE token = :token
 -- name: save_job
-INSERT OR REPLACE INTO jobs VALUES (
-    :token, :state, :attempt, :site, :pool, :user, :account, :name, :on_silence, :lease_s, :accepted_at, :due_at, :tries,
-    :revision, :far, :signals, :cost, :cost_day, :avoid, :reasons, :why, :started_at, :ended_at, :outcome
-)
+-- In the order of the table's columns, as `convert.job_to_row` has them.
+INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: open_jobs
 SELECT * FROM jobs WHERE state != 'done' AND (:user = '' OR user = :user) ORDER BY token DESC LIMIT :most
 -- name: newest_jobs
@@ -26,7 +22,7 @@ INSERT INTO specs (token, spec) VALUES (:token, :spec)
 DELETE FROM specs WHERE token = :token
 -- name: due_jobs
 -- What is due further ahead than anything is ever put is due too: the calendar was set back.
-SELECT * FROM jobs WHERE due_at IS NOT NULL AND (due_at <= :now OR due_at > :latest) ORDER BY due_at LIMIT :most
+SELECT token FROM jobs WHERE due_at IS NOT NULL AND (due_at <= :now OR due_at > :latest) ORDER BY due_at LIMIT :most
 -- name: count_jobs
 SELECT state, site, pool, count(*) AS n FROM jobs WHERE state != 'done' GROUP BY state, site, pool
 -- name: at_target
@@ -80,10 +76,7 @@ INSERT OR REPLACE INTO followed VALUES (:site, :journal, :cursor)
 -- name: attempt
 SELECT * FROM attempts WHERE token = :token AND attempt = :attempt
 -- name: save_attempt
-INSERT OR REPLACE INTO attempts VALUES (
-    :token, :attempt, :origin, :pool, :user, :state, :revision, :lease_s, :due_at, :tries, :misses, :handle, :signals,
-    :started_at, :ended_at, :outcome, :stopped_for, :why
-)
+INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: attempt_spec
 SELECT spec FROM attempt_specs WHERE token = :token AND attempt = :attempt
 -- name: add_attempt_spec
@@ -91,7 +84,7 @@ INSERT INTO attempt_specs (token, attempt, spec) VALUES (:token, :attempt, :spec
 -- name: drop_attempt_spec
 DELETE FROM attempt_specs WHERE token = :token AND attempt = :attempt
 -- name: due_attempts
-SELECT * FROM attempts WHERE due_at IS NOT NULL AND (due_at <= :now OR due_at > :latest) ORDER BY due_at LIMIT :most
+SELECT token, attempt FROM attempts WHERE due_at IS NOT NULL AND (due_at <= :now OR due_at > :latest) ORDER BY due_at LIMIT :most
 -- name: attempts_since
 SELECT * FROM attempts WHERE origin = :origin AND revision > :after ORDER BY revision LIMIT :most
 -- name: count_attempts

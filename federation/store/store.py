@@ -3,20 +3,19 @@
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
-from federation.errors import StoreError, StoreFull
 from federation.model.job import Attempt, Job
 from federation.model.spec import JobSpec
 from federation.model.states import OPEN, Origin
 from federation.model.token import Key
 from federation.store import convert
-from federation.store.queries import queries
+from federation.store.recent import Recent
+from federation.store.transactions import Transactions
 
 T = TypeVar("T")
 
@@ -53,17 +52,21 @@ class Followed:
     cursor: int
 
 
-class Store:
-    """One connection. Counts of open records are kept in memory, and read anew after anything was rolled back."""
+class Store(Transactions):
+    """Records by name. What is kept in memory (counts of open ones, those of a moment ago) is read anew after anything
+    was rolled back.
+    """
 
     def __init__(self, connection: sqlite3.Connection, *, journal: UUID, may_accept: Callable[[], bool] = lambda: True):
         """`journal` names a file that has no name yet. `may_accept` tells whether there is room for new jobs."""
-        self._connection = connection
-        self._sql = queries()
+        super().__init__(connection)
         self._jobs: Counter[tuple[Origin, str, str]] | None = None
         self._attempts: Counter[tuple[str, str]] | None = None
         self._done: int | None = None
         self._spent: dict[tuple[str, int], float] = {}
+        self._recent_jobs: Recent[UUID, Job] = Recent()
+        self._recent_attempts: Recent[Key, Attempt] = Recent()
+        self._new_specs: dict[UUID | Key, JobSpec] = {}  # of this transaction
         self.may_accept = may_accept
         with self.transaction():
             found = self._one("meta", name="journal")
@@ -72,50 +75,28 @@ class Store:
                 self._run("set_meta", name="revision", value=0)
             self.journal = journal if found is None else UUID(bytes=found["value"])
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All of it or nothing. Raises StoreFull; Crash: the same."""
-        self._execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._execute("COMMIT")
-        except BaseException:
-            self.roll_back()
-            raise
-
-    @contextmanager
-    def part(self) -> Iterator[None]:
-        """One of several transactions that become durable together: undone alone when it fails."""
-        self._execute("SAVEPOINT part")
-        try:
-            yield
-        except BaseException:
-            self._jobs = self._attempts = self._done = None
-            self._spent.clear()
-            if self._connection.in_transaction:
-                self._execute("ROLLBACK TO part")
-                self._execute("RELEASE part")
-            raise
-        self._execute("RELEASE part")
-
-    def roll_back(self) -> None:
+    def _forget_all(self) -> None:
+        super()._forget_all()
         self._jobs = self._attempts = self._done = None
         self._spent.clear()
-        if self._connection.in_transaction:
-            self._execute("ROLLBACK")
+        self._recent_jobs.clear()
+        self._recent_attempts.clear()
+        self._new_specs.clear()
 
-    def changes(self) -> int:
-        """Rows written since it was opened: whether a transaction changed anything."""
-        return self._connection.total_changes
-
-    def close(self) -> None:
-        self._connection.close()
+    def _committed(self) -> None:
+        self._new_specs.clear()
 
     # -- the origin's records
 
     def job(self, token: UUID) -> Job | None:
+        if (known := self._recent_jobs.get(token)) is not None:
+            return known
         row = self._one("job", token=token.bytes)
-        return None if row is None else convert.job_from_row(row)
+        if row is None:
+            return None
+        known = convert.job_from_row(row)
+        self._recent_jobs.put(token, known)
+        return known
 
     def open_jobs(self, user: str, most: int) -> list[Job]:
         """Newest first. Of one user; "": of all."""
@@ -132,6 +113,7 @@ class Store:
 
     def add_job(self, job: Job, spec: JobSpec) -> None:
         self._run("add_spec", token=job.token.bytes, spec=convert.spec_to_blob(spec))
+        self._new_specs[job.token] = spec
         self.save_job(job, was=None)
 
     def save_job(self, job: Job, *, was: Job | None) -> None:
@@ -144,17 +126,23 @@ class Store:
             self._done += 1
         if job.cost or (was is not None and was.cost):
             self._count_cost(job, was)
-        self._run("save_job", **convert.job_to_row(job))
+        self._execute(self._sql["save_job"], convert.job_to_row(job))
+        self._recent_jobs.put(job.token, job)
 
     def spec(self, token: UUID) -> JobSpec | None:
+        if (known := self._new_specs.get(token)) is not None:
+            return known
         row = self._one("spec", token=token.bytes)
         return None if row is None else convert.spec_from_blob(row["spec"])
 
     def drop_spec(self, token: UUID) -> None:
         self._run("drop_spec", token=token.bytes)
+        self._new_specs.pop(token, None)
 
     def due_jobs(self, now: float, most: int) -> list[Job]:
-        return [convert.job_from_row(row) for row in self._all("due_jobs", now=now, latest=now + LATEST_S, most=most)]
+        rows = self._all("due_jobs", now=now, latest=now + LATEST_S, most=most)
+        found = [self.job(UUID(bytes=row["token"])) for row in rows]
+        return [job for job in found if job is not None]
 
     def jobs(self) -> Counter[tuple[Origin, str, str]]:
         """How many jobs that are not done are in each (state, site, pool)."""
@@ -175,11 +163,13 @@ class Store:
 
     def wake_site(self, site: str, now: float) -> None:
         """All that waits for this site is due."""
+        self._recent_jobs.clear()
         self._run("wake_site", site=site, now=now)
         self._run("wake_commands", site=site, now=now)
 
     def wake_queued(self, now: float, most: int) -> None:
         """The oldest jobs that wait for a pool are due."""
+        self._recent_jobs.clear()
         self._run("wake_queued", now=now, most=most)
 
     def spent(self, account: str, day: int) -> float:
@@ -209,6 +199,7 @@ class Store:
 
     def forget_done(self, before: float, keep: int, most: int) -> int:
         """Drop jobs that ended before this, and the oldest of more than `keep`; at most so many now. Tells how many."""
+        self._recent_jobs.clear()
         if self._done is None:
             row = self._one("count_done_jobs")
             self._done = row["n"] if row else 0
@@ -254,12 +245,19 @@ class Store:
     # -- the target's records
 
     def attempt(self, key: Key) -> Attempt | None:
+        if (known := self._recent_attempts.get(key)) is not None:
+            return known
         row = self._one("attempt", token=key.token.bytes, attempt=key.attempt)
-        return None if row is None else convert.attempt_from_row(row)
+        if row is None:
+            return None
+        known = convert.attempt_from_row(row)
+        self._recent_attempts.put(key, known)
+        return known
 
     def add_attempt(self, attempt: Attempt, spec: JobSpec) -> Attempt:
         blob = convert.spec_to_blob(spec)
         self._run("add_attempt_spec", token=attempt.key.token.bytes, attempt=attempt.key.attempt, spec=blob)
+        self._new_specs[attempt.key] = spec
         return self.save_attempt(attempt, was=None, told=True)
 
     def save_attempt(self, attempt: Attempt, *, was: Attempt | None, told: bool) -> Attempt:
@@ -267,21 +265,25 @@ class Store:
         counts, place = self.attempts(), (attempt.pool, attempt.origin)
         counts[place] += (attempt.state in OPEN) - (was is not None and was.state in OPEN)
         if told:
-            row = self._one("next_revision")
-            attempt = replace(attempt, revision=row["value"] if row else 0)
-        self._run("save_attempt", **convert.attempt_to_row(attempt))
+            attempt = replace(attempt, revision=self._next_revision())
+        self._execute(self._sql["save_attempt"], convert.attempt_to_row(attempt))
+        self._recent_attempts.put(attempt.key, attempt)
         return attempt
 
     def attempt_spec(self, key: Key) -> JobSpec | None:
+        if (known := self._new_specs.get(key)) is not None:
+            return known
         row = self._one("attempt_spec", token=key.token.bytes, attempt=key.attempt)
         return None if row is None else convert.spec_from_blob(row["spec"])
 
     def drop_attempt_spec(self, key: Key) -> None:
         self._run("drop_attempt_spec", token=key.token.bytes, attempt=key.attempt)
+        self._new_specs.pop(key, None)
 
     def due_attempts(self, now: float, most: int) -> list[Attempt]:
         rows = self._all("due_attempts", now=now, latest=now + LATEST_S, most=most)
-        return [convert.attempt_from_row(row) for row in rows]
+        found = [self.attempt(Key(UUID(bytes=row["token"]), row["attempt"])) for row in rows]
+        return [attempt for attempt in found if attempt is not None]
 
     def attempts_since(self, origin: str, after: int, most: int) -> list[Attempt]:
         rows = self._all("attempts_since", origin=origin, after=after, most=most)
@@ -300,31 +302,13 @@ class Store:
 
     def wake_attempts(self, now: float) -> None:
         """All that a backend may have is to be looked at."""
+        self._recent_attempts.clear()
         self._run("wake_attempts", now=now)
 
     def forget_released(self, before: float, most: int) -> int:
         """Drop tombstones older than this. Until then a late duplicate of a submit finds them. Tells how many."""
+        self._recent_attempts.clear()
         return self._run("drop_released", before=before, most=most)
-
-    # -- SQLite
-
-    def _execute(self, sql: str, **values: Any) -> sqlite3.Cursor:
-        try:
-            return self._connection.execute(sql, values)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise StoreFull("the journal has no room", hint="make room on the disk of state_dir") from error
-            raise StoreError(f"the journal can't be used: {error}", hint="look at the disk of state_dir") from error
-
-    def _run(self, query: str, **values: Any) -> int:
-        return self._execute(self._sql[query], **values).rowcount
-
-    def _one(self, query: str, **values: Any) -> sqlite3.Row | None:
-        row: sqlite3.Row | None = self._execute(self._sql[query], **values).fetchone()
-        return row
-
-    def _all(self, query: str, **values: Any) -> list[sqlite3.Row]:
-        return self._execute(self._sql[query], **values).fetchall()
 
 
 def _command(row: sqlite3.Row) -> Command:

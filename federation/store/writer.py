@@ -27,13 +27,14 @@ HOLD_EVERY = 256  # commits between tries to take back a ballast that was given 
 @dataclass(frozen=True, slots=True)
 class _Work(Generic[T]):
     call: Callable[[Store], T]
-    done: "asyncio.Future[T]"
+    done: "asyncio.Future[T] | None"  # None: what closes a group
 
 
 class Writer:
     """A journal in service. `run` is its whole use: a function over the store, as one transaction.
 
     The function may be called twice when the disk was full the first time. What it returns is known to be durable.
+    `then` is called at the end of each group, and becomes durable with it; `told` hears on the event loop what it gave.
     """
 
     def __init__(self, path: Path, *, journal: UUID, room: Room | None = None, at: At = nowhere) -> None:
@@ -47,6 +48,8 @@ class Writer:
         self._thread = threading.Thread(target=self._serve, name="journal", daemon=True)
         self._since_hold = 0
         self._closed = False
+        self.then: Callable[[Store], Any] | None = None
+        self.told: Callable[[Any], None] = lambda _: None
         self._thread.start()
 
     @property
@@ -88,6 +91,8 @@ class Writer:
     def _commit(self, group: list[_Work[Any]]) -> None:
         if not group:
             return
+        if self.then is not None:
+            group = [*group, _Work(self.then, None)]
         try:
             results = self._try(group)
         except StoreFull:
@@ -97,8 +102,25 @@ class Writer:
         except Exception as error:
             log.exception("journal.failed", extra={"transactions": len(group)})
             results = [_failed(error)] * len(group)
-        self._loop.call_soon_threadsafe(_tell, group, results)
+        self._loop.call_soon_threadsafe(self._tell, group, results)
         self._hold()
+
+    def _tell(self, group: list[_Work[Any]], results: list[tuple[Any, Exception | None]]) -> None:
+        for work, (value, error) in zip(group, results, strict=True):
+            if work.done is None:
+                self._tell_then(value, error)
+            elif work.done.cancelled():
+                continue
+            elif error is not None:
+                work.done.set_exception(error)
+            else:
+                work.done.set_result(value)
+
+    def _tell_then(self, value: object, error: Exception | None) -> None:
+        if error is None:
+            self.told(value)
+        else:
+            log.warning("journal.close_failed", extra={"why": str(error)})
 
     def _try(self, group: list[_Work[Any]]) -> list[tuple[Any, Exception | None]]:
         """All that succeed become durable together. Raises StoreFull, StoreError: then nothing did."""
@@ -135,13 +157,3 @@ class Writer:
 
 def _failed(error: Exception) -> tuple[None, Exception]:
     return None, error if isinstance(error, StoreError) else StoreError(f"the journal failed: {error}")
-
-
-def _tell(group: list[_Work[Any]], results: list[tuple[Any, Exception | None]]) -> None:
-    for work, (value, error) in zip(group, results, strict=True):
-        if work.done.cancelled():
-            continue
-        if error is not None:
-            work.done.set_exception(error)
-        else:
-            work.done.set_result(value)

@@ -214,11 +214,10 @@ class Story:
             return
 
         def order() -> None:
+            wish.cancelled |= what == "cancel"  # it may be durable though its site dies before it says so
             node.act(lambda engine, store: getattr(engine.origin, what)(store, wish.token, node.now()))
             if node.engine is None:
                 self.world.after(5.0, lambda: self._order(wish, what))
-            elif what == "cancel":
-                wish.cancelled = True
             self.happened[what] += 1
 
         wish.requeued += what == "requeue"
