@@ -26,6 +26,7 @@ class PeerRules:
     address: str  # where we dial it; empty: it dials us
     guest: Guest
     messages: Rate
+    most_output_bytes: int  # of one job of ours there: what we take back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,4 +148,5 @@ def _rules(peer: PeerSection) -> PeerRules:
         most_input_bytes=peer.most_input_mib << 20,
     )
     rate = Rate(per_s=peer.messages.per_s, burst=peer.messages.burst)
-    return PeerRules(address=peer.address or "", guest=guest, messages=rate)
+    most = peer.most_output_mib << 20
+    return PeerRules(address=peer.address or "", guest=guest, messages=rate, most_output_bytes=most)

@@ -84,7 +84,7 @@ class Daemon:
         self._front = Front(config=config, keeper=self._keeper, audit=self._audit, lines=self._lines)
         self._links = links(self._front, lambda: self.runner, f"fed {version('vgpu-pool')}")
         self._spool = Spool(config.state_dir / "jobs")
-        self._mover = Mover(self._spool, lambda: self.runner, self._far, local_account)
+        self._mover = Mover(self._spool, lambda: self.runner, self._far, local_account, self._most)
         self._backends = backends(config.pools, self._changed)
         self._writer = Writer(config.state_dir / "fed.db", journal=uuid4())
         adapters = Adapters(executors=self._backends.pools, peers=self._links, mover=self._mover)
@@ -122,6 +122,11 @@ class Daemon:
 
     def _far(self, site: str) -> Far | None:
         return self._near if site == self.config.site else self._lines.remotes.get(site)
+
+    def _most(self, site: str) -> int:
+        """Bytes of a job's output that are taken from there."""
+        peer = self.config.peers.get(site)
+        return 1 << 62 if peer is None else peer.most_output_bytes
 
     def _changed(self, pool: str, key: Key) -> None:
         self.runner.look(pool, (key,))

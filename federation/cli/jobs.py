@@ -81,7 +81,7 @@ def wait(
         emit_document("fed-jobs", FedJobList(jobs=found))
     codes = [code_of(view) for view in found]
     for view, code in zip(found, codes, strict=True):
-        if code:
+        if code or view.why:
             say(f"job {view.job}: {state(view)}" + (f": {view.why}" if view.why not in ("", view.end) else ""))
     raise typer.Exit(next((code for code in codes if code), 0))
 

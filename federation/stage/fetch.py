@@ -23,24 +23,40 @@ from federation.stage.far import Far
 from federation.stage.inputs import MOST_ASKED
 from federation.wire.convert import key_to_wire
 
+MOST_MATCHED = 1000  # files that are held against each pattern, to tell those that meant none
+MORE = "most_output_mib of this peer in fed.yaml"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     folder: Path
     account: Account
     patterns: Sequence[bytes]  # what was asked for: nothing else is taken, whatever the far side offers
+    most_bytes: int = 1 << 62  # of all files
 
 
-async def fetch(far: Far, key: Key, goal: Goal, seen: Seen) -> None:
-    """Returns when all files are in their places, durable. Raises Unavailable, Refused (paths that lead out)."""
+async def fetch(far: Far, key: Key, goal: Goal, seen: Seen) -> tuple[bytes, ...]:
+    """Returns when all files are in their places, durable: the patterns that meant none.
+
+    Raises Unavailable, Refused (paths that lead out, or more than is taken from there).
+    """
     manifest = await far.results(pb.ResultsRequest(key=key_to_wire(key)))
     if len(manifest.files) > MAX_FILES:
         raise Refused(f"the far side has more than {MAX_FILES} files")
     for file in manifest.files:
         if not meant(file.path, goal.patterns) or len(file.chunks) != len(chunk_sizes(file.size)):
             raise Refused("the far side offers a file that the job did not name")
+    total = sum(file.size for file in manifest.files)
+    if total > goal.most_bytes:
+        raise Refused(too_much(total, goal.most_bytes), hint=MORE)
     for file in manifest.files:
         await _fetch_one(far, key, goal, file, seen)
+    paths = [file.path for file in manifest.files[:MOST_MATCHED]]
+    return tuple(one for one in goal.patterns if not any(meant(path, (one,)) for path in paths))
+
+
+def too_much(total: int, most: int) -> str:
+    return f"its output has {total} bytes, and {most} are taken from there"
 
 
 async def _fetch_one(far: Far, key: Key, goal: Goal, file: pb.File, seen: Seen) -> None:

@@ -5,18 +5,19 @@ Told to go on any number of times; a transfer that was cut ends, and goes on whe
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from federation.access.acting import Account
-from federation.errors import FedError, Unavailable
+from federation.errors import FedError, Refused, Unavailable
 from federation.model.spec import JobSpec
 from federation.model.states import Outcome
 from federation.model.token import Key
 from federation.stage.far import Far
-from federation.stage.fetch import Goal, fetch
+from federation.stage.fetch import MORE, Goal, fetch, too_much
 from federation.stage.holdings import Journal
 from federation.stage.pull import Pull
 from federation.stage.push import push
@@ -25,13 +26,14 @@ from federation.stage.spool import Spool
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32  # transfers; more wait
+MOST_TOLD = 10  # patterns that meant no file
 MOST_WAITING = 10_000  # transfers that run or wait; more are dropped, and wanted again
 
 
 class Engine(Journal, Protocol):
     """What a runner is to the mover."""
 
-    async def results_here(self, key: Key) -> None: ...
+    async def results_here(self, key: Key, remark: str = "") -> None: ...
 
 
 @dataclass(slots=True)
@@ -45,7 +47,10 @@ class Progress:
 
 
 class Mover:
-    """`far` tells a site's other end, or None when there is no link. `account` is a user of this host."""
+    """`far` tells a site's other end, or None when there is no link. `account` is a user of this host.
+
+    `most`: bytes of one job that are taken from a site.
+    """
 
     def __init__(
         self,
@@ -53,9 +58,10 @@ class Mover:
         engine: Callable[[], Engine],
         far: Callable[[str], Far | None],
         account: Callable[[str], Account],
+        most: Callable[[str], int] = lambda _: 1 << 62,
     ) -> None:
         self.spool = spool
-        self._engine, self._far, self._account = engine, far, account
+        self._engine, self._far, self._account, self._most = engine, far, account, most
         self._tasks: dict[tuple[str, Key], asyncio.Task[None]] = {}
         self._pulls: dict[Key, Pull] = {}
         self._gate = asyncio.Semaphore(MOST_AT_ONCE)
@@ -95,20 +101,24 @@ class Mover:
     async def _fetch(self, site: str, key: Key, outcome: Outcome, progress: Progress) -> None:
         far = self._linked(site)
         pull = self.pull(key)
-        if outcome.stdout_size or outcome.stderr_size:
+        most, written, remark = self._most(site), outcome.stdout_size + outcome.stderr_size, ""
+        if written > most:
+            raise Refused(too_much(written, most), hint=MORE)
+        if written:
             await self.unfollow(key)
-            await pull.run(far)
+            await pull.run(far, most)
         spec = await self._engine().read(lambda store: store.spec(key.token))
         if spec is not None and spec.outputs and outcome.started_at is not None:
             home = await asyncio.to_thread(self.spool.home, key.token)
             goal = Goal(folder=Path(home.folder), account=self._account(home.user), patterns=spec.outputs)
-            await fetch(far, key, goal, _counter(progress))
-        await self._engine().results_here(key)
+            nothing = await fetch(far, key, replace(goal, most_bytes=most - written), _counter(progress))
+            remark = _no_file(nothing)
+        await self._engine().results_here(key, remark)
         await asyncio.to_thread(self.spool.drop_inputs, key.token)
         self.progress.pop(key, None)
 
     async def _follow(self, site: str, pull: Pull) -> None:
-        await pull.run(self._linked(site))
+        await pull.run(self._linked(site), self._most(site))
 
     def pull(self, key: Key) -> Pull:
         """What has come of its output."""
@@ -151,6 +161,11 @@ class Mover:
         self._tasks.pop((kind, key), None)
         if not any(one == key for _, one in self._tasks):
             self._pulls.pop(key, None)
+
+
+def _no_file(patterns: Sequence[bytes]) -> str:
+    shown = ", ".join(os.fsdecode(one).encode("unicode_escape").decode("ascii") for one in patterns[:MOST_TOLD])
+    return f"no file to bring back was meant by {shown}" if patterns else ""
 
 
 def _counter(progress: Progress) -> Callable[[int], None]:

@@ -55,8 +55,11 @@ class Pull:
         """Has all come that there is now?"""
         return all(one.ended or name in self.caught_up for name, one in self.streams.items())
 
-    async def run(self, far: Far) -> None:
-        """Until both have ended. Raises Unavailable, Refused: what came until then is kept. Told again, it goes on."""
+    async def run(self, far: Far, most: int = 1 << 62) -> None:
+        """Until both have ended, or have more than `most` bytes together.
+
+        Raises Unavailable, Refused: what came until then is kept. Told again, it goes on.
+        """
         self._asks = asyncio.Queue()
         self.caught_up.clear()
         handles = {
@@ -70,6 +73,8 @@ class Pull:
             if not self.ended:
                 async for part in far.outputs(self._asking()):
                     await self._take(part, handles)
+                    if sum(one.written for one in self.streams.values()) > most:
+                        raise Unavailable(f"it writes more than the {most} bytes that are taken from there")
                     if self.ended:
                         return
                 raise Unavailable("the far side stopped telling")

@@ -35,6 +35,13 @@ def test_files_go_there_and_come_back(both: Pair, tmp_path: Path) -> None:
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["big", "e m\tpty"]
 
 
+def test_a_pattern_that_meant_no_file_is_told(both: Pair) -> None:
+    job = both.edge.submit("--stage-out", "yes", "--stage-out", "no/*", "--wrap", "echo y > yes")
+    waited = both.edge.fed("wait", job)
+    assert b"exited 0: no file to bring back was meant by no/*" in waited.stderr
+    assert shown(both, job)["why"] == "no file to bring back was meant by no/*"
+
+
 def test_what_is_shown_of_a_job_is_a_document(both: Pair) -> None:
     job = both.edge.submit("--name", "a\nb", "--wrap", "kill -9 $$")
     both.edge.fed("wait", job, wants=137)

@@ -1,6 +1,7 @@
 """Files that come back: resumed, whole, and none but those that were asked for, whatever the far side does."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,27 @@ async def test_a_file_that_was_not_asked_for_is_not_taken(tmp_path: Path, path: 
     with pytest.raises(Refused):
         await fetch(far, KEY, goal(tmp_path, b"out/*", b"x.*"), nothing)
     assert names(tmp_path) == []
+
+
+async def test_a_pattern_that_meant_no_file_is_told(tmp_path: Path) -> None:
+    far = Offer.of(big=DATA)
+    assert await fetch(far, KEY, goal(tmp_path, b"b*", b"out/*", b"x"), nothing) == (b"out/*", b"x")
+    assert await fetch(far, KEY, goal(tmp_path, b"big"), nothing) == ()
+
+
+async def test_no_more_is_taken_than_is_taken_from_there(tmp_path: Path) -> None:
+    far, limited = Offer.of(one=DATA, two=DATA), goal(tmp_path, b"*")
+    with pytest.raises(Refused, match=f"has {2 * len(DATA)} bytes, and {2 * len(DATA) - 1} are taken"):
+        await fetch(far, KEY, replace(limited, most_bytes=2 * len(DATA) - 1), nothing)
+    assert names(tmp_path) == []
+    await fetch(far, KEY, replace(limited, most_bytes=2 * len(DATA)), nothing)
+
+
+async def test_an_output_that_does_not_stop_is_stopped(tmp_path: Path) -> None:
+    pull = Pull(KEY, tmp_path)
+    with pytest.raises(Unavailable, match="more than the 5 bytes"):
+        await pull.run(Offer(parts=[data(0, b"abc"), data(3, b"def"), data(6, b"ghi")]), 5)
+    assert (tmp_path / "stdout").read_bytes() == b"abcdef"
 
 
 async def test_no_file_is_written_through_a_link(tmp_path: Path) -> None:
