@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from slurm_plugin.catalogue import Catalogue
 from slurm_plugin.cli.doctor_gpus import gpu_findings
-from slurm_plugin.cli.screen import safe
+from slurm_plugin.cli.screen import fold, safe
 from slurm_plugin.cli.view import NodeView, PauseView, PoolView, SliceState
 from slurm_plugin.findings import Finding, found
 from slurm_plugin.pool import GresNames, Mode
@@ -55,14 +55,14 @@ class Report:
     findings: tuple[Finding, ...]
 
 
-def report_lines(report: Report) -> list[str]:
-    """For each fault: what, why, and the line to paste."""
-    lines = [f"checked: {', '.join(report.checked)}"]
+def report_lines(report: Report, width: int = 0) -> list[str]:
+    """For each fault: what, why, and the line to paste, which is never folded."""
+    lines = list(fold([f"checked: {', '.join(report.checked)}"], width))
     for finding in report.findings:
+        what, why = safe(finding.what, TEXT_MAX), safe(finding.why, TEXT_MAX)
         lines += [
             "",
-            f"[{finding.code}] {safe(finding.what, TEXT_MAX)}",
-            f"  why:   {safe(finding.why, TEXT_MAX)}",
+            *fold([f"[{finding.code}] {what}", f"  why:   {why}"], width),
             *(
                 f"  {'paste:' if nth == 0 else '      '} {safe(line, TEXT_MAX)}"
                 for nth, line in enumerate(finding.paste.splitlines())

@@ -8,6 +8,7 @@ import typer
 
 from slurm_plugin.cli.options import DryRun, Json
 from slurm_plugin.cli.output import emit, emit_document, say, width
+from slurm_plugin.cli.pool import HALF_A_DAY_S, local_time, user_name
 
 LIMIT, LIMIT_MAX = 200, 1000
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -57,7 +58,6 @@ def history(
 ) -> None:
     """What was re-cut, when and why, and how the guarantees were kept."""
     from slurm_plugin.cli.client import fetch_history
-    from slurm_plugin.cli.pool import user_name
     from slurm_plugin.cli.target import target_of
     from slurm_plugin.cli.text import history_lines
 
@@ -72,7 +72,6 @@ def history(
 
 def _follow(context: typer.Context, *, wanted: bool, reason: str, dry_run: bool, json: bool) -> None:
     from slurm_plugin.cli.client import fetch_pool, request_pause
-    from slurm_plugin.cli.pool import local_time, user_name
     from slurm_plugin.cli.target import target_of
     from slurm_plugin.cli.text import pause_line
     from slurm_plugin.cli.view import PauseState
@@ -105,4 +104,6 @@ def _since(text: str, now: float) -> float:
 
 
 def _to_the_second(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    """Without the date where it was not long ago."""
+    form = "%H:%M:%S" if abs(at - time.time()) < HALF_A_DAY_S else "%Y-%m-%d %H:%M:%S"
+    return time.strftime(form, time.localtime(at))

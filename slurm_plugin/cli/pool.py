@@ -186,7 +186,7 @@ def doctor(context: typer.Context, json: Json = False) -> None:
     if json:
         emit_document("doctor", report)
     else:
-        emit(report_lines(report))
+        emit(report_lines(report, width()))
     if report.findings:
         raise typer.Exit(FOUND)
 

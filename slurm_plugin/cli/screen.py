@@ -7,7 +7,7 @@ from textwrap import wrap
 from slurm_plugin.cli.view import GpuView, SliceState
 
 CELL_MAX = 120  # characters of one table cell; more is cut and marked
-CELL_MIN = 12  # no column is made narrower than that
+CELL_MIN = 16  # no column is made narrower than that
 LINE_MAX = 400  # characters of a line of text, and of a cell that is the reason for something
 
 MARKS = {
@@ -19,9 +19,7 @@ MARKS = {
     SliceState.FOREIGN: "x",
     SliceState.HALF_MADE: "!",
 }
-LEGEND = (
-    "# busy   - idle   ~ withheld   ? unknown   h held   x foreign   ! half made   . free    one sign a memory slice"
-)
+LEGEND = "# busy  - idle  ~ withheld  ? unknown  h held  x foreign  ! half made  . free"  # one a memory slice
 
 
 def safe(text: str, most: int = CELL_MAX) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slurm_plugin.cli.options import Json, Where
-from slurm_plugin.cli.output import emit, emit_document
+from slurm_plugin.cli.output import emit, emit_document, width
 from slurm_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def render(
         if json:
             emit_document("check", report)
         else:
-            emit(report_lines(report))
+            emit(report_lines(report, width()))
         if report.findings:
             raise typer.Exit(FOUND)
         return

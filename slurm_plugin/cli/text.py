@@ -41,7 +41,7 @@ def status_lines(pool: PoolView, names: Names, now: float, clock: Clock = str, w
         "",
         *table(("NODE", "SLURM", "GPU", "LAYOUT", "SLICES"), gpus, width),
         "",
-        *fold([LEGEND], width),
+        LEGEND,
         *(["", *_pending_table(pool, names, clock, width)] if pool.pending else ()),
         *fold([*_unused_lines(pool, names, now), *_problem_lines(pool)], width),
     ]

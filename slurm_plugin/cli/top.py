@@ -64,7 +64,7 @@ def top_lines(pool: "PoolView", names: "Names", now: float, clock: "Clock") -> l
         *more,
         "",
         *_waiting(pool.pending),
-        f"plan: {safe(pool.plan)}" if pool.plan else "plan: nothing waits for a re-cut",
+        f"plan: {safe(pool.plan)}" if pool.plan else "plan: no re-cut",
         "",
         *table(("NODE", "SLURM", "GPU", "SLICES", "BUSY", "JOBS"), (row for node in pool.nodes for row in _rows(node))),
         "",
@@ -124,10 +124,19 @@ def _next(frame: Callable[[], list[str]], last: list[str]) -> list[str]:
     return last
 
 
+def fitted(lines: list[str], columns: int, room: int) -> list[str]:
+    """As much as there is room for; what is left out is counted."""
+    shown = [line if len(line) <= columns else f"{line[: max(0, columns - 3)]}..." for line in lines]
+    if len(shown) <= room:
+        return shown
+    return [*shown[: max(0, room - 1)], f"... {len(shown) - max(0, room - 1)} more lines (vgpu status)"[:columns]][
+        :room
+    ]
+
+
 def _draw(lines: list[str]) -> None:
-    """As much as there is room for."""
     size = os.get_terminal_size(sys.stdout.fileno())
-    shown = [line[: size.columns] for line in lines[: size.lines - 1]]
+    shown = fitted(lines, size.columns, size.lines - 1)
     sys.stdout.write(_HOME + "".join(f"{line}{_REST}\r\n" for line in shown) + _BELOW)
     sys.stdout.flush()
 

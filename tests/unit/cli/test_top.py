@@ -1,7 +1,7 @@
 """A frame of `vgpu top` shows the pool, what waits and what is planned, and nothing that a terminal would obey."""
 
 from slurm_plugin.cli.convert import pool_view
-from slurm_plugin.cli.top import CLASSES_MAX, PROBLEMS_MAX, top_lines
+from slurm_plugin.cli.top import CLASSES_MAX, PROBLEMS_MAX, fitted, top_lines
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from tests.unit.cli.pools import status
 
@@ -37,7 +37,7 @@ def test_nothing_waits_and_nothing_is_planned() -> None:
     del pool.pending[:]
     lines = frame(pool)
     assert "nothing waits" in lines
-    assert "plan: nothing waits for a re-cut" in lines
+    assert "plan: no re-cut" in lines
 
 
 def test_the_plan_and_a_pause_are_told() -> None:
@@ -69,3 +69,11 @@ def test_a_gpu_out_of_use_and_a_node_without_its_agent_say_so() -> None:
     pool.nodes[0].inventory.Clear()
     (gpu,) = [line for line in frame(pool) if line.startswith("n1 ")]
     assert gpu.endswith("agent away")
+
+
+def test_a_small_window_shows_the_first_lines_and_how_many_there_are_more() -> None:
+    lines = ["a", "b" * 9, "c", "d"]
+    assert fitted(lines, 80, 4) == lines
+    assert fitted(lines, 6, 4) == ["a", "bbb...", "c", "d"]
+    assert fitted(lines, 80, 3) == ["a", "b" * 9, "... 2 more lines (vgpu status)"]
+    assert [len(fitted(lines, 2, room)) for room in range(4)] == [0, 1, 2, 3]
