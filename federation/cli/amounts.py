@@ -4,6 +4,7 @@ import re
 from datetime import datetime
 
 from federation.errors import ConfigError
+from federation.model.token import MAX_TASK
 
 MAX_TASKS = 1000  # of one array
 _TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+))?(?::(\d+))?|(\d+)(?::(\d+))?(?::(\d+))?)")
@@ -56,6 +57,8 @@ def tasks(text: str) -> tuple[int, ...]:
         if last < first or step < 1 or (last - first) // step >= MAX_TASKS:
             raise ConfigError(f"'{part}' has no tasks, or more than {MAX_TASKS}")
         found.update(dict.fromkeys(range(first, last + 1, step)))
+    if max(found) > MAX_TASK:
+        raise ConfigError(f"'{text}': a task's number is at most {MAX_TASK}")
     if len(found) > MAX_TASKS:
         raise ConfigError(f"an array has at most {MAX_TASKS} tasks")
     return tuple(found)

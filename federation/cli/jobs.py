@@ -9,7 +9,7 @@ import typer
 
 from federation.cli.client import ask, asked
 from federation.cli.options import DEFAULT_SOCKET, Json, Socket
-from federation.cli.render import explain_lines, job_lines, job_view, show_lines, state
+from federation.cli.render import explain_lines, job_lines, job_view, label, show_lines, state
 from federation.desk.view import FedJobList, FedJobView
 from federation.errors import ConfigError, OutcomeUnknown
 from slurm_plugin.cli.output import emit, emit_document, say
@@ -17,11 +17,12 @@ from slurm_plugin.cli.output import emit, emit_document, say
 TIMED_OUT, OTHERWISE = 124, 1  # exit codes of `wait` for a job that had none of its own
 
 JobName = Annotated[str, typer.Argument(metavar="[JOB]", help="Its token or the begin of it. Default: your newest.")]
-JobNames = Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Default: your newest.")]
-SomeJobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Tokens, or the begin of each.")]
+JobNames = Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs, arrays. Default: your newest.")]
+SomeJobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Tokens, arrays, or the begin of each.")]
 
 
 def jobs(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="These, or of these arrays.")] = None,
     everybody: Annotated[bool, typer.Option("--all-users", help="Of all users, for an admin.")] = False,
     done: Annotated[bool, typer.Option("--done", "-d", help="The newest, those that are done with them.")] = False,
     most: Annotated[int, typer.Option("--most", min=1, max=10_000, help="No more than this.")] = 1000,
@@ -29,8 +30,8 @@ def jobs(
     json: Json = False,
 ) -> None:
     """List jobs that are not done."""
-    told = ask(socket, "jobs", everybody=everybody, done=done, most=most)
-    found = FedJobList(jobs=tuple(map(job_view, told["jobs"])))
+    told = [ask(socket, "jobs", job=name, everybody=everybody, done=done, most=most) for name in names or ("",)]
+    found = FedJobList(jobs=tuple(job_view(one) for list_ in told for one in list_["jobs"]))
     emit_document("fed-jobs", found) if json else emit(job_lines(found.jobs))
 
 
@@ -72,17 +73,17 @@ def wait(
     json: Json = False,
 ) -> None:
     """Wait until jobs are over and their files are here; exits with the code of the first that was not 0."""
-    wanted = names or [""]
-    with asked(socket, {"do": "wait", "jobs": wanted}, patient=True) as answer:
+    with asked(socket, {"do": "wait", "jobs": names or [""]}, patient=True) as answer:
+        wanted = answer.one()["waiting"]
         found = tuple(job_view(told) for told in answer)
-    if len(found) != len(wanted):
+    if len(found) != wanted:
         raise OutcomeUnknown("the daemon ended while we waited", hint="wait again")
     if json:
         emit_document("fed-jobs", FedJobList(jobs=found))
     codes = [code_of(view) for view in found]
     for view, code in zip(found, codes, strict=True):
         if code or view.why:
-            say(f"job {view.job}: {state(view)}" + (f": {view.why}" if view.why not in ("", view.end) else ""))
+            say(f"job {label(view)}: {state(view)}" + (f": {view.why}" if view.why not in ("", view.end) else ""))
     raise typer.Exit(next((code for code in codes if code), 0))
 
 

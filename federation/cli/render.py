@@ -47,12 +47,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str
 
 def job_lines(jobs: Iterable[FedJobView]) -> Iterator[str]:
     head = ("JOB", "STATE", "NAME", "USER", "WHERE", "TIME", "WHY")
-    yield from table(head, ((j.job, state(j), j.name, j.user, where(j), age(j), j.why) for j in jobs))
+    yield from table(head, ((label(j), state(j), j.name, j.user, where(j), age(j), j.why) for j in jobs))
 
 
 def show_lines(job: FedJobView) -> Iterator[str]:
     rows = [
-        ("job", job.job),
+        ("job", label(job)),
+        ("token", job.job if job.array else ""),
         ("name", job.name),
         ("user", job.user),
         ("account", job.account),
@@ -73,7 +74,7 @@ def show_lines(job: FedJobView) -> Iterator[str]:
 
 
 def explain_lines(job: FedJobView) -> Iterator[str]:
-    yield f"job {job.job} is {state(job)}" + (f": {printable(job.why)}" if job.why else "")
+    yield f"job {label(job)} is {state(job)}" + (f": {printable(job.why)}" if job.why else "")
     if job.cost:
         yield f"price: {_cost(job)}, of account {printable(job.account) or '(none)'}"
     for reason in job.reasons:
@@ -117,6 +118,11 @@ def slices(pool: PoolView) -> str:
 def price(pool: PoolView) -> str:
     gpus = f"{pool.gpu_price_per_hour:g}/GPU h" if pool.gpu_price_per_hour else ""
     return " ".join(filter(None, (f"{pool.price_per_hour:g}/h" if pool.price_per_hour else "", gpus)))
+
+
+def label(job: FedJobView) -> str:
+    """What a job is called: its token, or its array and its number there."""
+    return f"{job.array}_{job.task}" if job.array else job.job
 
 
 def state(job: FedJobView) -> str:

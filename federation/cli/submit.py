@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -14,8 +15,8 @@ from federation.cli.client import asked
 from federation.cli.options import DEFAULT_SOCKET, Json, Socket
 from federation.cli.render import job_view
 from federation.desk.talk import PORTION
-from federation.errors import ConfigError, OutcomeUnknown, Unavailable
-from federation.model.token import RANDOM_BYTES, mint
+from federation.errors import ConfigError, FedError, OutcomeUnknown, Unavailable
+from federation.model.token import RANDOM_BYTES, array_of, mint, of_task
 from slurm_plugin.cli.output import emit, emit_document, say
 
 MAX_SCRIPT = 4 << 20
@@ -99,9 +100,17 @@ def submit(
     staged = _staged(stage_in or ())
     question["inputs"] = [(one.name, one.size, one.mode) for one in staged]
     numbers: tuple[int | None, ...] = tasks(array) if array else (None,)
-    jobs = [
-        _one(socket, question | _environment(env or (), number, len(numbers)), source, staged) for number in numbers
-    ]
+    minted = mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES))
+    jobs: list[dict[str, Any]] = []
+    for number in numbers:
+        token = minted if number is None else of_task(minted, number)
+        try:
+            environment = _environment(env or (), token, len(numbers))
+            jobs.append(_one(socket, question | {"token": str(token)} | environment, source, staged))
+        except FedError:
+            if jobs:
+                say(f"{len(jobs)} of {len(numbers)} tasks were submitted, as {jobs[0]['array']}")
+            raise
     dropped = {word for told in jobs for word in str(told["dropped"]).split()}
     if dropped:
         say(f"these variables never cross: {' '.join(sorted(dropped))}")
@@ -110,7 +119,7 @@ def submit(
 
         emit_document("fed-jobs", FedJobList(jobs=tuple(map(job_view, jobs))))
     else:
-        emit(str(told["job"]) for told in jobs)
+        emit([str(jobs[0]["array"] or jobs[0]["job"])])
 
 
 def _script(path: Path | None, wrap: str) -> tuple[bytes, str]:
@@ -125,7 +134,7 @@ def _script(path: Path | None, wrap: str) -> tuple[bytes, str]:
     return source, "stdin" if str(path) == "-" else path.name
 
 
-def _environment(asked_for: Sequence[str], task: int | None, count: int) -> dict[str, Any]:
+def _environment(asked_for: Sequence[str], token: UUID, count: int) -> dict[str, Any]:
     """All of ours, of which the daemon takes what its file allows, then those that were asked for by name."""
     own = list(os.environ.items())
     asked = []
@@ -134,8 +143,8 @@ def _environment(asked_for: Sequence[str], task: int | None, count: int) -> dict
         if not equals and name not in os.environ:
             raise ConfigError(f"--env {name}: there is no such variable here", hint=f"--env {name}=VALUE")
         asked.append((name, value if equals else os.environ[name]))
-    if task is not None:
-        asked += [("ARRAY_TASK_ID", str(task)), ("ARRAY_TASK_COUNT", str(count))]
+    if (array := array_of(token)) is not None:
+        asked += [("ARRAY_JOB_ID", array[0]), ("ARRAY_TASK_ID", str(array[1])), ("ARRAY_TASK_COUNT", str(count))]
     return {"env": own + asked, "asked": [name for name, _ in asked]}
 
 
@@ -161,10 +170,9 @@ def _file(path: Path, name: str) -> Staged:
 
 def _one(socket: Path, question: dict[str, Any], source: bytes, staged: Sequence[Staged]) -> dict[str, Any]:
     """Submit it; again, with the same token, when the daemon goes away in the middle. Raises what it answers."""
-    token = str(mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES)))
     for left in reversed(range(TRIES)):
         try:
-            with asked(socket, question | {"token": token}, _bytes(source, staged), patient=bool(staged)) as answer:
+            with asked(socket, question, _bytes(source, staged), patient=bool(staged)) as answer:
                 return answer.one()
         except OutcomeUnknown:
             if not left:

@@ -23,6 +23,7 @@ from federation.engine.origin import DAY_S
 from federation.errors import Refused
 from federation.model.job import Job
 from federation.model.states import AT_TARGET, Origin
+from federation.model.token import TASK_BITS, array_of
 from federation.policy.choose import EACH, Pool
 from federation.ports import Now
 from federation.runner import Runner
@@ -51,22 +52,41 @@ class Answers:
     async def find(self, caller: Caller, told: object) -> Job:
         """By its token or the begin of it; without one, the caller's newest. Raises Refused."""
         if not told:
-            newest = await self._runner.read(lambda store: store.newest_jobs(caller.user, 1))
-            if not newest:
-                raise Refused(f"{caller.user} has no job here", hint="fed submit --help")
-            return newest[0]
-        digits = str(told).replace("-", "").lower()
+            return await self._newest(caller)
+        found = await self.find_all(caller, told)
+        if len(found) != 1:
+            raise Refused(f"{told} is an array of {len(found)} jobs", hint=f"name one, such as {_label(found[0])}")
+        return found[0]
+
+    async def find_all(self, caller: Caller, told: object) -> list[Job]:
+        """One job, or all of one array, in the order of their numbers; of the newest likewise. Raises Refused."""
+        if not told:
+            newest = await self._newest(caller)
+            array = array_of(newest.token)
+            return [newest] if array is None else await self.find_all(caller, array[0])
+        begin, _, task = str(told).partition("_")
+        digits = begin.replace("-", "").lower()
         try:
             low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+            number = int(task) if task else None
         except ValueError:
             raise Refused(f"{str(told)[:64]!r} is no job", hint="fed jobs lists them") from None
         if len(digits) < LEAST_PREFIX:
             raise Refused(f"{told} is too short", hint=f"give {LEAST_PREFIX} characters of the job's token or more")
         found = await self._runner.read(lambda store: store.jobs_between(low, high, MOST_LISTED))
         mine = [job for job in found if caller.may_see(job.user)]
-        if len(mine) != 1:
+        if number is not None:
+            mine = [job for job in mine if (array_of(job.token) or ("", None))[1] == number]
+        arrays = {array_of(job.token) and job.token.int >> TASK_BITS for job in mine}
+        if not mine or len(arrays) > 1 or (None in arrays and len(mine) > 1):
             raise Refused(f"{len(mine) or 'no'} jobs of yours begin with {told}", hint="fed jobs lists them")
-        return mine[0]
+        return mine
+
+    async def _newest(self, caller: Caller) -> Job:
+        newest = await self._runner.read(lambda store: store.newest_jobs(caller.user, 1))
+        if not newest:
+            raise Refused(f"{caller.user} has no job here", hint="fed submit --help")
+        return newest[0]
 
     async def jobs(self, caller: Caller, everybody: bool, done: bool, most: int) -> FedJobList:
         user = "" if everybody and caller.admin else caller.user
@@ -92,16 +112,26 @@ class Answers:
         found: Job | None = await self._runner.read(lambda store: store.job(job.token))
         return found or job
 
-    async def act(self, caller: Caller, told: object, what: str, signal: int) -> FedJobView:
-        """Raises Refused."""
-        job = await self.find(caller, told)
+    async def act(self, caller: Caller, told: object, what: str, signal: int) -> FedJobList:
+        """To a job, or to those of an array to which it can be done. Raises Refused when it can be done to none."""
+        jobs = await self.find_all(caller, told)
+        refused: list[Refused] = []
+        for job in jobs:
+            try:
+                await self._act(job.token, what, signal)
+            except Refused as error:
+                refused.append(error)
+        if len(refused) == len(jobs):
+            raise refused[0]
+        return FedJobList(jobs=tuple([self.view(await self.again(job)) for job in jobs]))
+
+    async def _act(self, token: UUID, what: str, signal: int) -> None:
         if what == "cancel":
-            await self._runner.cancel(job.token)
+            await self._runner.cancel(token)
         elif what == "requeue":
-            await self._runner.requeue(job.token)
+            await self._runner.requeue(token)
         else:
-            await self._runner.signal(job.token, signal)
-        return self.view(await self.again(job))
+            await self._runner.signal(token, signal)
 
     async def peers(self) -> PeerList:
         engine, addresses = self._runner.engine, self._addresses
@@ -140,11 +170,13 @@ class Answers:
         return await self._runner.read(read)
 
     def view(self, job: Job) -> FedJobView:
-        outcome = job.outcome
+        outcome, array = job.outcome, array_of(job.token)
         progress = self._mover.progress.get(job.key) if job.state is not Origin.DONE else None
         transfer = TransferView(**asdict(progress)) if progress is not None else None
         return FedJobView(
             job=str(job.token),
+            array=array[0] if array else "",
+            task=array[1] if array else None,
             state=job.state.value,
             name=text(job.name),
             user=job.user,
@@ -165,6 +197,11 @@ class Answers:
             reasons=tuple(ReasonView(pool=pool, reason=reason) for pool, reason in job.reasons),
             transfer=transfer,
         )
+
+
+def _label(job: Job) -> str:
+    array = array_of(job.token)
+    return str(job.token) if array is None else f"{array[0]}_{array[1]}"
 
 
 def _pool(pool: Pool) -> PoolView:

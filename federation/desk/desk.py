@@ -15,6 +15,7 @@ from federation.desk.answers import Answers
 from federation.desk.logs import Said, logs
 from federation.desk.submit import Front, submit
 from federation.desk.talk import MAX_LINE, failed, line, parsed
+from federation.desk.view import FedJobList
 from federation.errors import FedError, Refused
 from federation.model.states import Origin
 from federation.stage.mover import Mover
@@ -99,13 +100,19 @@ class Desk:
             case "submit":
                 yield await self._submit(caller, told, reader), b""
             case "jobs":
+                if told.get("job"):
+                    named = await answers.find_all(caller, told["job"])
+                    yield asdict(FedJobList(jobs=tuple(map(answers.view, named)))), b""
+                    return
                 everybody, done = bool(told.get("everybody")), bool(told.get("done"))
                 yield asdict(await answers.jobs(caller, everybody, done, int(told.get("most", 1000)))), b""
             case "show":
                 yield asdict(answers.view(await answers.find(caller, told.get("job")))), b""
             case "wait":
                 _end_with(reader)
-                jobs = [await answers.find(caller, one) for one in list(told["jobs"])[:MOST_WAITED] or [""]]
+                names = list(told["jobs"])[:MOST_WAITED] or [""]
+                jobs = [job for name in names for job in await answers.find_all(caller, name)]
+                yield {"waiting": len(jobs)}, b""
                 async for view in answers.wait(jobs):
                     yield asdict(view), b""
             case "logs":

@@ -74,7 +74,7 @@ async def submit(
 
 def _token(told: object) -> UUID:
     token = UUID(str(told))
-    if token.version != 7 or abs((token.int >> 80) / 1000 - time.time()) > MOST_AHEAD_S:
+    if token.version not in (7, 8) or abs((token.int >> 80) / 1000 - time.time()) > MOST_AHEAD_S:
         raise Refused("the token is not one of now", hint="is this fed of the daemon's version?")
     return token
 

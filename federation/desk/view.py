@@ -20,6 +20,8 @@ class ReasonView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedJobView:
     job: str  # its token
+    array: str  # the name of its array; empty: it is in none
+    task: int | None  # its number there
     state: str
     name: str
     user: str

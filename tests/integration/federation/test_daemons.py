@@ -101,10 +101,27 @@ def test_a_job_gets_its_arguments_and_only_the_variables_that_may_cross(
     assert both.edge.fed("logs", job).stdout == b"--first|two words|x, y\nz|none|none|"
 
 
-def test_each_task_of_an_array_is_a_job(both: Pair) -> None:
-    jobs = both.edge.submit("--array", "3-7:2", "--wrap", "echo $ARRAY_TASK_ID of $ARRAY_TASK_COUNT").split()
-    both.edge.fed("wait", *jobs)
-    assert [both.edge.fed("logs", job).stdout for job in jobs] == [b"3 of 3\n", b"5 of 3\n", b"7 of 3\n"]
+def test_an_array_is_one_name_and_each_of_its_tasks_a_job(both: Pair) -> None:
+    script = "echo $ARRAY_TASK_ID of $ARRAY_TASK_COUNT in $ARRAY_JOB_ID; [ $ARRAY_TASK_ID != 5 ]"
+    array = both.edge.submit("--array", "3-7:2", "--wrap", script)
+    waited = both.edge.fed("wait", wants=1)  # the newest, whole
+    assert waited.stderr == f"job {array}_5: exited 1\n".encode()
+    for number in (3, 5, 7):
+        assert both.edge.fed("logs", f"{array}_{number}").stdout == f"{number} of 3 in {array}\n".encode()
+    listed = both.edge.fed("jobs", array).stdout.decode().splitlines()[1:]
+    assert [line.split()[0] for line in listed] == [f"{array}_{number}" for number in (3, 5, 7)]
+    assert both.edge.fed("show", array, wants=4).stderr.startswith(f"error: {array} is an array of 3 jobs\n".encode())
+    assert b"no jobs of yours begin with" in both.edge.fed("show", f"{array}_4", wants=4).stderr
+
+
+def test_an_array_is_ended_as_one(both: Pair) -> None:
+    array = both.edge.submit("--array", "0-2", "--wrap", "[ $ARRAY_TASK_ID = 0 ] || sleep 1000")
+    both.edge.fed("wait", f"{array}_0")
+    both.edge.fed("cancel", array)  # one of them is over
+    both.edge.fed("wait", array, wants=1)
+    tasks = json.loads(both.edge.fed("jobs", array, "--json").stdout)["jobs"]
+    assert [(one["task"], one["end"]) for one in tasks] == [(0, "exited"), (1, "cancelled"), (2, "cancelled")]
+    assert both.edge.fed("cancel", array, wants=4).stderr.startswith(b"error: the job is over")
 
 
 def test_a_running_job_is_signalled_and_another_is_cancelled(both: Pair) -> None:

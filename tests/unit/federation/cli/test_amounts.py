@@ -40,7 +40,7 @@ def test_what_is_none_of_them_is_refused(text: str) -> None:
             parse(text)
 
 
-@pytest.mark.parametrize("text", ["5-1", "0-1000", "0-9:0", "0-500,501-1002", "1-999999999999"])
+@pytest.mark.parametrize("text", ["5-1", "0-1000", "0-9:0", "0-500,501-1002", "1048576", "1-999999999999"])
 def test_an_array_has_some_tasks_and_not_too_many(text: str) -> None:
     with pytest.raises(ConfigError):
         tasks(text)

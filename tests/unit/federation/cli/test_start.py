@@ -12,6 +12,8 @@ from federation.desk.view import FedJobView
 HEAVY = {"grpc", "google", "pydantic", "pydantic_core", "yaml", "cryptography", "paramiko", "sqlite3", "asyncio"}
 JOB = FedJobView(
     job="",
+    array="",
+    task=None,
     state="done",
     name="",
     user="",
