@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shlex
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,8 @@ HOOK_CLIENT = _HOOKS / "client" / "build" / "vgpu-hook"
 HOOK_NAMES = ("vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind")
 LUA_FOLDER = _HOOKS / "lua"
 LUA_FILES = ("vgpu.lua", "job_submit.lua", "cli_filter.lua")
+# All nodes of a lab share a machine, and each has its own: a job takes that of the node it is on.
+_BIND = '#!/bin/sh\nexec {hooks}/"${{SLURMD_NODENAME:-{node}}}"/vgpu-bind "$@"\n'
 _LUA_CATALOGUE = 'CATALOGUE = "/var/lib/vgpu/catalogue"'  # the line of the ready files that a site changes
 
 
@@ -51,6 +54,9 @@ def _build_pool(lab: Lab) -> None:
         shutil.copy(HOOK_CLIENT, lab.hooks(node) / HOOK_CLIENT.name)
         for name in HOOK_NAMES:
             (lab.hooks(node) / name).symlink_to(HOOK_CLIENT.name)
+    _make(lab.bin)
+    bind = _BIND.format(hooks=shlex.quote(str(lab.hooks(lab.nodes[0]).parent)), node=lab.nodes[0])
+    write(File(path=lab.bin / "vgpu-bind", text=bind, mode=0o755))
     for name in LUA_FILES:
         text = (LUA_FOLDER / name).read_text().replace(_LUA_CATALOGUE, f'CATALOGUE = "{lab.catalogue}"')
         write(File(path=lab.etc / name, text=text))

@@ -115,7 +115,8 @@ def environment(name: str, base: Path = DEFAULT_BASE, node: str = "") -> dict[st
     """What a shell needs to use the lab; with `node`, also to see that node's simulated GPUs through NVML."""
     lab = load(name, base)
     ours = str(Path(sys.executable).parent)
-    path = [ours, *(part for part in os.environ.get("PATH", os.defpath).split(":") if part != ours)]
+    own = [ours, str(lab.bin)]
+    path = [*own, *(part for part in os.environ.get("PATH", os.defpath).split(":") if part not in own)]
     variables = {
         "SLURM_CONF": str(lab.slurm_conf),
         "VGPU_LAB": lab.name,
@@ -145,8 +146,9 @@ def stop(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
 
 
 def start(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
+    """Start it, and wait until it serves. Raises LabError also when it does not in supervisor.SERVE_LIMIT_S."""
     lab = _owned(name, base)
-    control.ask(lab, "start", daemon=_daemon(lab, daemon))
+    control.ask(lab, "start", daemon=_daemon(lab, daemon), wait=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,14 +18,16 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class Daemon:
     """One process that stays in the foreground.
 
-    `gate` is what shows that it serves: a unix socket or a TCP port on loopback; the daemons after it wait for it.
+    `door` is what shows that it serves: a unix socket or a TCP port on loopback. As the lab comes up, the daemons after
+    one that is `awaited` start when it does.
     `log` is the log file it writes by itself, if it does; its stdout and stderr go to <log folder>/<file name>.out.
     """
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    gate: Path | int | None = None
+    door: Path | int
+    awaited: bool = False
     log: Path | None = None
     user: str = "root"
 
@@ -74,7 +76,7 @@ def _munged(lab: Lab) -> Daemon:
     }
     argv = ["munged", "--foreground", "--num-threads=10", f"--socket={lab.munge_socket}"]
     argv += [f"--{option}={path}" for option, path in files.items()]
-    return Daemon(name="munged", argv=tuple(argv), gate=lab.munge_socket, log=log)
+    return Daemon(name="munged", argv=tuple(argv), door=lab.munge_socket, awaited=True, log=log)
 
 
 def _mariadbd(lab: Lab) -> Daemon:
@@ -91,7 +93,7 @@ def _mariadbd(lab: Lab) -> Daemon:
         "--innodb-lock-wait-timeout=900",
         "--max-allowed-packet=16M",
     )
-    return Daemon(name="mariadbd", argv=argv, gate=lab.database_socket)
+    return Daemon(name="mariadbd", argv=argv, door=lab.database_socket, awaited=True)
 
 
 def _slurmdbd(lab: Lab) -> Daemon:
@@ -99,14 +101,15 @@ def _slurmdbd(lab: Lab) -> Daemon:
         name="slurmdbd",
         argv=("slurmdbd", "-D"),
         env={"MYSQL_UNIX_PORT": str(lab.database_socket)},
-        gate=lab.ports.slurmdbd,
+        door=lab.ports.slurmdbd,
+        awaited=True,
         log=lab.log / "slurmdbd.log",
     )
 
 
 def _slurmctld(lab: Lab) -> Daemon:
     log = lab.log / "slurmctld.log"
-    return Daemon(name="slurmctld", argv=("slurmctld", "-D"), gate=lab.ports.slurmctld, log=log)
+    return Daemon(name="slurmctld", argv=("slurmctld", "-D"), door=lab.ports.slurmctld, awaited=True, log=log)
 
 
 def _slurmd(lab: Lab, node: str) -> Daemon:
@@ -114,6 +117,7 @@ def _slurmd(lab: Lab, node: str) -> Daemon:
         name=f"slurmd:{node}",
         argv=("slurmd", "-D", "-N", node),
         env={"SLURM_CONF": str(lab.node_slurm_conf(node))},
+        door=lab.ports.slurmd[lab.nodes.index(node)],
         log=lab.log / f"slurmd-{node}.log",
     )
 
@@ -123,6 +127,7 @@ def _agent(lab: Lab, node: str, python: str) -> Daemon:
         name=f"agent:{node}",
         argv=_with(AGENT_CAPABILITIES, python, "-m", "slurm_plugin.agent", "--config", str(lab.agent_config(node))),
         env=simulated_gpus(lab, node),
+        door=lab.agent_socket(node),
     )
 
 
@@ -130,6 +135,7 @@ def _controller(lab: Lab, python: str) -> Daemon:
     return Daemon(
         name="controller",
         argv=_with(CONTROLLER_CAPABILITIES, python, "-m", "slurm_plugin.controller", "--config", str(lab.pool_config)),
+        door=lab.ports.controller,
     )
 
 

@@ -140,24 +140,22 @@ def _put_aside(path: Path) -> None:
 
 
 async def wait_served(daemon: Daemon, alive: Callable[[], bool], limit_s: float) -> bool:
-    """Wait until the daemon's gate accepts a connection, it is no longer alive, or the limit has come."""
+    """Wait until the daemon accepts a connection, it is no longer alive, or the limit has come."""
     loop = asyncio.get_running_loop()
     until = loop.time() + limit_s
     while loop.time() < until and alive():
-        if await _accepts(daemon.gate):
+        if await _accepts(daemon.door):
             return True
         await asyncio.sleep(0.02)
     return False
 
 
-async def _accepts(gate: Path | int | None) -> bool:
-    if gate is None:
-        return True
+async def _accepts(door: Path | int) -> bool:
     try:
-        if isinstance(gate, int):
-            _, writer = await asyncio.open_connection("127.0.0.1", gate)
+        if isinstance(door, int):
+            _, writer = await asyncio.open_connection("127.0.0.1", door)
         else:
-            _, writer = await asyncio.open_unix_connection(os.fspath(gate))
+            _, writer = await asyncio.open_unix_connection(os.fspath(door))
     except OSError:
         return False
     writer.close()

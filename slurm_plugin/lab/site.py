@@ -69,6 +69,11 @@ class Lab:
         return self.folder / "etc"
 
     @property
+    def bin(self) -> Path:
+        """What jobs find in their PATH."""
+        return self.folder / "bin"
+
+    @property
     def log(self) -> Path:
         return self.folder / "log"
 

@@ -20,7 +20,7 @@ from slurm_plugin.lab.site import FILE_NAME, Lab, from_text
 
 _log = logging.getLogger(__name__)
 
-GATE_LIMIT_S = 20.0  # after that the next daemons start all the same: they too are restarted until it works
+SERVE_LIMIT_S = 20.0  # after that the next daemons start all the same: they too are restarted until it works
 MAX_LINE = 4096  # bytes of a request
 REQUEST_LIMIT_S = 60.0
 
@@ -52,10 +52,12 @@ class Supervisor:
     async def _start_in_order(self) -> None:
         for keeper in self._keepers.values():
             keeper.start()
-            if keeper.daemon.gate is None:
-                continue
-            if not await wait_served(keeper.daemon, lambda: not self._over.is_set(), GATE_LIMIT_S):
-                _log.error("lab.daemon_serves_nobody", extra={"daemon": keeper.daemon.name, "waited_s": GATE_LIMIT_S})
+            if keeper.daemon.awaited and not await self._serves(keeper):
+                _log.error("lab.daemon_serves_nobody", extra={"daemon": keeper.daemon.name, "waited_s": SERVE_LIMIT_S})
+
+    async def _serves(self, keeper: Keeper) -> bool:
+        wanted = lambda: keeper.status().wanted and not self._over.is_set()  # noqa: E731
+        return await wait_served(keeper.daemon, wanted, SERVE_LIMIT_S)
 
     async def _stop_all(self) -> None:
         """Daemons of one kind end together, kinds one after the other: munged goes last, for all others need it."""
@@ -96,6 +98,8 @@ class Supervisor:
     async def _start(self, request: dict[str, object]) -> dict[str, object]:
         keeper, extra = self._keepers[str(request["daemon"])], request.get("extra", [])
         keeper.start([str(item) for item in extra] if isinstance(extra, list) else ())
+        if request.get("wait") and not await self._serves(keeper):
+            return {"error": f"{keeper.daemon.name} was started, and serves nobody yet"}
         return {}
 
     async def _stop(self, request: dict[str, object]) -> dict[str, object]:

@@ -1,8 +1,13 @@
 """The whole pool on a real Slurm: every kind of job gets its own slices, through changes of layout and restarts."""
 
+import shutil
+import socket
+import sys
+
 import pytest
 
 from slurm_plugin.lab import commands, processes
+from slurm_plugin.lab.daemons import daemons_of
 from tests.e2e.live import SEE, Live, seen
 
 pytestmark = pytest.mark.slurm
@@ -55,6 +60,10 @@ def test_srun_and_salloc_get_slices_too(live: Live) -> None:
     ran = live.run("alice", "srun", "--gres=vgpu:20gb", "sh", "-c", SEE)
     [(_, uuids)] = seen(ran.out)
     assert live.profiles(uuids) == ["2g.20gb"]
+    bind = shutil.which("vgpu-bind", path=commands.environment(live.lab.name, live.base)["PATH"])
+    ran = live.run("alice", "srun", "-w", "n2", "--gres=vgpu:20gb", str(bind), "sh", "-c", SEE)
+    [(node, uuids)] = seen(ran.out)
+    assert (node, live.profiles(uuids)) == ("n2", ["2g.20gb"])
     ran = live.run("bob", "salloc", "--gres=vgpu:1g.10gb:2", "srun", "-n1", "sh", "-c", SEE)
     assert ran.code == 0, ran.err
     [(_, uuids)] = seen(ran.out)
@@ -133,6 +142,13 @@ def running(live: Live, job: str) -> list[str]:
 # Restarts under running jobs
 
 
+def listens(live: Live, daemon: str) -> bool:
+    door = next(one.door for one in daemons_of(live.lab, sys.executable) if one.name == daemon)
+    kind, place = (socket.AF_INET, ("127.0.0.1", door)) if isinstance(door, int) else (socket.AF_UNIX, str(door))
+    with socket.socket(kind) as link:
+        return link.connect_ex(place) == 0
+
+
 @pytest.mark.parametrize("event", ["slurmd", "slurmctld", "reconfigure", "agent", "controller"])
 def test_a_restart_under_running_jobs_drains_nothing_and_the_counts_are_right_again(live: Live, event: str) -> None:
     job = live.submit("alice", "--gres=vgpu:20gb", "-w", "n1")
@@ -143,6 +159,7 @@ def test_a_restart_under_running_jobs_drains_nothing_and_the_counts_are_right_ag
         daemon = f"{event}:n1" if event in ("slurmd", "agent") else event
         commands.stop(live.lab.name, daemon, live.base)
         commands.start(live.lab.name, daemon, live.base)
+        assert listens(live, daemon)
     live.until(lambda: commands.status(live.lab.name, live.base).lacks == "", "the lab serves", RIGHT_AGAIN_S)
     live.until(live.counts_are_right, "counts are right", RIGHT_AGAIN_S)
     assert {live.node_state(node) for node in live.lab.nodes} == {"mixed", "idle"}

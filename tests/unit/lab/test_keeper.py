@@ -14,8 +14,8 @@ LIMIT_S = 10.0
 
 
 @asynccontextmanager
-async def kept(folder: Path, *argv: str, gate: Path | int | None = None) -> AsyncIterator[Keeper]:
-    keeper = Keeper(Daemon(name="some:daemon", argv=argv, gate=gate), {"PATH": "/usr/bin:/bin"}, folder)
+async def kept(folder: Path, *argv: str) -> AsyncIterator[Keeper]:
+    keeper = Keeper(Daemon(name="some:daemon", argv=argv, door=folder / "door"), {"PATH": "/usr/bin:/bin"}, folder)
     task = asyncio.create_task(keeper.keep())
     try:
         yield keeper
@@ -117,7 +117,7 @@ async def test_a_big_log_is_put_aside(tmp_path: Path, monkeypatch: pytest.Monkey
 
 async def test_waiting_for_a_gate_ends_when_it_opens_when_time_is_up_and_when_nobody_wants_it(tmp_path: Path) -> None:
     gate = tmp_path / "gate.sock"
-    daemon = Daemon(name="d", argv=("x",), gate=gate)
+    daemon = Daemon(name="d", argv=("x",), door=gate)
     assert not await wait_served(daemon, lambda: True, 0.05)
     assert not await wait_served(daemon, lambda: False, LIMIT_S)
     waiting = asyncio.create_task(wait_served(daemon, lambda: True, LIMIT_S))
@@ -127,4 +127,4 @@ async def test_waiting_for_a_gate_ends_when_it_opens_when_time_is_up_and_when_no
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        assert await wait_served(Daemon(name="d", argv=("x",), gate=port), lambda: True, LIMIT_S)
+        assert await wait_served(Daemon(name="d", argv=("x",), door=port), lambda: True, LIMIT_S)
