@@ -11,9 +11,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -116,6 +117,20 @@ class Runner:
     async def message(self, sender: str, message: Message) -> None:
         """Of one sender in their order: may be called again before it has returned."""
         await self.act(lambda store: self.engine.message(store, sender, message, self._clock()))
+
+    async def messages(self, sender: str, messages: Sequence[Message]) -> None:
+        """Several as one transaction. When that can't be, each alone: one that fails takes no other with it."""
+
+        def take(store: Store) -> list[Effect]:
+            now = self._clock()
+            return [effect for one in messages for effect in self.engine.message(store, sender, one, now)]
+
+        try:
+            await self.act(take)
+        except FedError:
+            if len(messages) == 1:
+                raise
+            await asyncio.gather(*(_quiet(partial(self.message, sender, one)) for one in messages))
 
     async def link(self, site: str, up: bool) -> None:
         await self.act(lambda store: self.engine.origin.link(store, site, up, self._clock()))

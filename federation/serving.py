@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from federation.config import FedConfig
 from federation.errors import FedError
 from federation.model.messages import Message, Rooms, Submit
 from federation.peer.links import OPTIONS, Dial, Links
-from federation.peer.session import Border
+from federation.peer.session import Border, messages_in
 from federation.pki.credentials import Keeper
 from federation.pki.dial import Far as Address
 from federation.pki.dial import connected
@@ -104,9 +104,10 @@ def links(front: Front, runner: Callable[[], Runner], software: str) -> Links:
     signing = Signing(front.config.site, front.keeper, front.audit)
     dialled = {name for name, peer in front.config.peers.items() if peer.address}
 
-    async def receive(sender: str, message: Message) -> None:
-        if sender in dialled or not isinstance(message, Rooms):
-            await runner().message(sender, message)
+    async def receive(sender: str, messages: Sequence[Message]) -> None:
+        if sender not in dialled:
+            messages = [one for one in messages if not isinstance(one, Rooms)]
+        await runner().messages(sender, messages)
 
     async def linked(site: str, up: bool) -> None:
         log.info("peer.link", extra={"site": site, "up": up})
@@ -125,7 +126,7 @@ async def served(front: Front, known: Links, bulk: Bulk) -> AsyncIterator[int]:
         front.audit.write(Entry(at=time.time(), who=site or "?", what=what, verdict=not why, why=why))
 
     rates = {name: peer.messages for name, peer in config.peers.items()}
-    gate = Gate(keeper, clock=now, pace=Pace(rates.get, time.monotonic), decided=decided)
+    gate = Gate(keeper, clock=now, pace=Pace(rates.get, time.monotonic, count=messages_in), decided=decided)
     server = grpc.aio.server(interceptors=[gate], options=(*GATE_OPTIONS, *OPTIONS))
     add_FederationServicer_to_server(Service(known, calling_site, bulk), server)
     port = open_port(server, config.listen, keeper) if config.listen else 0

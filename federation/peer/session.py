@@ -1,26 +1,29 @@
 """One control stream with one site, whoever opened it: hello first, then messages both ways.
 
-What comes in is handed on in its order and not waited for one by one, so that it becomes durable together. Submits go
-out against the other side's credit; whatever does not fit its queue is dropped, and wanted again when it is due.
+What comes in is handed on in its order, all that is there at once, so that it becomes durable together; what is there
+to be said goes out together, too. Submits go out against the other side's credit; whatever does not fit its queue is
+dropped, and wanted again when it is due.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from federation.errors import FedError, Refused
-from federation.model.messages import Busy, Message, Submit
+from federation.model.messages import MOST_CHANGES, Busy, Changes, Message, Submit
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.wire.convert import from_wire, to_wire
-from federation.wire.hello import SUBMITS, Agreed, agree, hello
+from federation.wire.hello import BATCHES, SUBMITS, Agreed, agree, hello
 
 log = logging.getLogger(__name__)
 
-MOST_OUT = 10_000  # envelopes that wait to be sent
+MOST_OUT = 10_000  # messages that wait to be sent
 MOST_HELD = 10_000  # submits that wait for credit
-MOST_IN = 1024  # messages handed on that are not durable yet
+MOST_IN = 1024  # messages that wait to be handed on; then no more is read
+MOST_TOGETHER = 256  # messages of one batch, and of one transaction
+BATCH_BYTES = 1 << 20  # of a batch; a message that is larger goes alone
 HELLO_S = 10.0  # longest wait for the other side's hello
 
 
@@ -30,7 +33,7 @@ class Border:
 
     site: str
     software: str
-    receive: Callable[[str, Message], Awaitable[None]]
+    receive: Callable[[str, Sequence[Message]], Awaitable[None]]
     sign: Callable[[str, Submit], pb.Signature | None] = lambda _site, _submit: None
     check: Callable[[str, Submit, pb.Signature], str] = lambda _site, _submit, _signature: ""
 
@@ -41,19 +44,20 @@ class Session:
     def __init__(self, site: str, border: Border) -> None:
         self.site = site
         self._border = border
-        self._out: asyncio.Queue[pb.Envelope] = asyncio.Queue(MOST_OUT)
+        self._out: deque[Message | pb.Envelope] = deque()
+        self._out.append(pb.Envelope(hello=hello(border.site, border.software)))
+        self._to_send = asyncio.Event()
         self._held: deque[Submit] = deque()
         self.agreed: Agreed | None = None  # once the other side's hello was fine
         self._credit = 0
         self._taken = 0  # submits of theirs that we have not given credit for again
-        self._gate = asyncio.Semaphore(MOST_IN)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ended = asyncio.Event()
-        self._out.put_nowait(pb.Envelope(hello=hello(border.site, border.software)))
+        self._in: deque[Message] = deque()
+        self._came, self._went = asyncio.Event(), asyncio.Event()
+        self._ended = False
 
     def send(self, message: Message) -> bool:
         """False: dropped."""
-        if self._ended.is_set():
+        if self._ended:
             return False
         if isinstance(message, Submit):
             if self._credit <= 0 or self._held:
@@ -64,36 +68,82 @@ class Session:
             self._credit -= 1
         return self._put(message)
 
+    # -- out
+
     async def outgoing(self) -> AsyncIterator[pb.Envelope]:
         """What is to be written to the stream, until the session ends."""
-        ended = asyncio.ensure_future(self._ended.wait())
-        following = asyncio.ensure_future(self._out.get())
-        try:
-            while True:
-                await asyncio.wait((following, ended), return_when=asyncio.FIRST_COMPLETED)
-                if not following.done():
-                    return
-                yield following.result()
-                following = asyncio.ensure_future(self._out.get())
-        finally:
-            ended.cancel()
-            following.cancel()
+        while not self._ended:
+            if not self._out:
+                self._to_send.clear()
+                await self._to_send.wait()
+            elif self.agreed is not None and BATCHES in self.agreed.features and len(self._out) > 1:
+                yield self._batch()
+            else:
+                yield self._envelope(self._out.popleft())
+
+    def _batch(self) -> pb.Envelope:
+        found: list[pb.Envelope] = []
+        room = BATCH_BYTES
+        while self._out and len(found) < MOST_TOGETHER:
+            envelope = self._envelope(self._merged(self._out.popleft()))
+            room -= envelope.ByteSize()
+            if found and room < 0:
+                self._out.appendleft(envelope)
+                break
+            found.append(envelope)
+        return found[0] if len(found) == 1 else pb.Envelope(batch=pb.Batch(messages=found))
+
+    def _merged(self, message: Message | pb.Envelope) -> Message | pb.Envelope:
+        """Changes that follow on each other are one, of fewer records than ask for more."""
+        if not isinstance(message, Changes):
+            return message
+        records, upto = list(message.records), message.upto
+        while self._out and isinstance(then := self._out[0], Changes) and then.journal == message.journal:
+            if then.after != upto or len(records) + len(then.records) >= MOST_CHANGES:
+                break
+            records += then.records
+            upto = then.upto
+            self._out.popleft()
+        return Changes(journal=message.journal, after=message.after, upto=upto, records=tuple(records))
+
+    def _envelope(self, message: Message | pb.Envelope) -> pb.Envelope:
+        if isinstance(message, pb.Envelope):
+            return message
+        envelope = to_wire(message)
+        if isinstance(message, Submit) and (signature := self._border.sign(self.site, message)) is not None:
+            envelope.submit.signature.CopyFrom(signature)
+        return envelope
+
+    def _put(self, message: Message | pb.Envelope) -> bool:
+        if len(self._out) >= MOST_OUT:
+            return False
+        self._out.append(message)
+        self._to_send.set()
+        return True
+
+    # -- in
 
     async def run(self, incoming: AsyncIterator[pb.Envelope], ready: Callable[[], Awaitable[None]]) -> None:
         """Until the stream ends. `ready` is called when the other side's version is known to be fine.
 
         Raises Refused: no hello, no common version, or what no site may send; and what the stream raises.
         """
+        handing = asyncio.create_task(self._hand_on())
         try:
             self.agreed = await self._hello(incoming)
             log.info("peer.linked", extra={"site": self.site, "version": self.agreed.version})
             await ready()
             async for envelope in incoming:
-                await self._take(envelope)
+                self._take_all(envelope)
+                while len(self._in) >= MOST_IN and not handing.done():
+                    self._went.clear()
+                    await self._went.wait()
+                if handing.done():
+                    handing.result()
         finally:
-            self._ended.set()
-            for task in self._tasks:
-                task.cancel()
+            self._ended = True
+            self._to_send.set()
+            handing.cancel()
 
     async def _hello(self, incoming: AsyncIterator[pb.Envelope]) -> Agreed:
         try:
@@ -107,52 +157,66 @@ class Session:
         self._credit = agreed.submits
         return agreed
 
-    async def _take(self, envelope: pb.Envelope) -> None:
+    def _take_all(self, envelope: pb.Envelope) -> None:
+        try:
+            for one in _messages(envelope):
+                self._take(one)
+        except ValueError as error:
+            raise Refused(f"{self.site} sent what no site may send: {error}") from error
+        self._came.set()
+
+    def _take(self, envelope: pb.Envelope) -> None:
+        """Raises ValueError."""
         if envelope.WhichOneof("message") == "credit":
             self._credit = min(self._credit + envelope.credit.submits, MOST_HELD)
             while self._held and self._credit > 0:
                 self._credit -= 1
                 self._put(self._held.popleft())
             return
-        try:
-            message = from_wire(envelope)
-        except ValueError as error:
-            raise Refused(f"{self.site} sent what no site may send: {error}") from error
+        message = from_wire(envelope)
         if message is None:
             return
         if isinstance(message, Submit) and (why := self._border.check(self.site, message, envelope.submit.signature)):
             log.warning("job.not_believed", extra={"site": self.site, "key": str(message.key), "why": why})
             self._put(Busy(key=message.key, why=why))
-            self._give_credit()
+            self._give_credit(1)
             return
-        await self._gate.acquire()
-        task = asyncio.create_task(self._hand_on(message))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._in.append(message)
 
-    async def _hand_on(self, message: Message) -> None:
-        try:
-            await self._border.receive(self.site, message)
-        except FedError as error:
-            log.warning("message.failed", extra={"site": self.site, "code": error.code, "why": str(error)})
-        finally:
-            self._gate.release()
-            if isinstance(message, Submit):
-                self._give_credit()
+    async def _hand_on(self) -> None:
+        """All that has come, again and again. What comes meanwhile waits, and goes together."""
+        while True:
+            await self._came.wait()
+            messages = [self._in.popleft() for _ in range(min(len(self._in), MOST_TOGETHER))]
+            if not self._in:
+                self._came.clear()
+            self._went.set()
+            if not messages:
+                continue
+            try:
+                await self._border.receive(self.site, messages)
+            except FedError as error:
+                log.warning("message.failed", extra={"site": self.site, "code": error.code, "why": str(error)})
+            self._give_credit(sum(isinstance(one, Submit) for one in messages))
 
-    def _give_credit(self) -> None:
+    def _give_credit(self, submits: int) -> None:
         """In portions. A session whose queue is full loses no credit: it is given with the next one."""
-        self._taken += 1
-        if self._taken >= SUBMITS // 4 and not self._out.full():
-            self._out.put_nowait(pb.Envelope(credit=pb.Credit(submits=self._taken)))
+        self._taken += submits
+        if self._taken >= SUBMITS // 4 and self._put(pb.Envelope(credit=pb.Credit(submits=self._taken))):
             self._taken = 0
 
-    def _put(self, message: Message) -> bool:
-        envelope = to_wire(message)
-        if isinstance(message, Submit) and (signature := self._border.sign(self.site, message)) is not None:
-            envelope.submit.signature.CopyFrom(signature)
-        try:
-            self._out.put_nowait(envelope)
-        except asyncio.QueueFull:
-            return False
-        return True
+
+def messages_in(envelope: object) -> int:
+    """How many there are in what comes over the stream."""
+    return len(envelope.batch.messages) or 1 if isinstance(envelope, pb.Envelope) else 1
+
+
+def _messages(envelope: pb.Envelope) -> Sequence[pb.Envelope]:
+    """Raises ValueError for a batch that none may send."""
+    if envelope.WhichOneof("message") != "batch":
+        return (envelope,)
+    if len(envelope.batch.messages) > MOST_TOGETHER:
+        raise ValueError(f"more than {MOST_TOGETHER} messages in a batch")
+    if any(one.WhichOneof("message") in ("batch", "hello") for one in envelope.batch.messages):
+        raise ValueError("a batch in a batch, or a second hello")
+    return envelope.batch.messages

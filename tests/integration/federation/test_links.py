@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -33,9 +33,9 @@ class End:
         self.links = Links(Border(site=site.name, software="test", receive=self.receive), self.linked)
         self.heard = asyncio.Event()
 
-    async def receive(self, sender: str, message: Message) -> None:
+    async def receive(self, sender: str, messages: Sequence[Message]) -> None:
         if self.site.runner is not None:
-            await self.site.runner.message(sender, message)
+            await self.site.runner.messages(sender, messages)
 
     async def linked(self, site: str, up: bool) -> None:
         if self.site.runner is not None:

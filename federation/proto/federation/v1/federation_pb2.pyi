@@ -131,6 +131,7 @@ class Envelope(_message.Message):
     BUSY_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
     CREDIT_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """first, in both directions"""
@@ -155,6 +156,10 @@ class Envelope(_message.Message):
     def changes(self) -> Global___Changes: ...
     @_builtins.property
     def credit(self) -> Global___Credit: ...
+    @_builtins.property
+    def batch(self) -> Global___Batch:
+        """to a peer whose Hello names "batches" """
+
     def __init__(
         self,
         *,
@@ -169,16 +174,39 @@ class Envelope(_message.Message):
         busy: Global___Busy | None = ...,
         changes: Global___Changes | None = ...,
         credit: Global___Credit | None = ...,
+        batch: Global___Batch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "cancel", b"cancel", "changes", b"changes", "credit", b"credit", "follow", b"follow", "hello", b"hello", "message", b"message", "release", b"release", "rooms", b"rooms", "signal", b"signal", "submit", b"submit", "told", b"told"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "busy", b"busy", "cancel", b"cancel", "changes", b"changes", "credit", b"credit", "follow", b"follow", "hello", b"hello", "message", b"message", "release", b"release", "rooms", b"rooms", "signal", b"signal", "submit", b"submit", "told", b"told"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "cancel", b"cancel", "changes", b"changes", "credit", b"credit", "follow", b"follow", "hello", b"hello", "message", b"message", "release", b"release", "rooms", b"rooms", "signal", b"signal", "submit", b"submit", "told", b"told"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "busy", b"busy", "cancel", b"cancel", "changes", b"changes", "credit", b"credit", "follow", b"follow", "hello", b"hello", "message", b"message", "release", b"release", "rooms", b"rooms", "signal", b"signal", "submit", b"submit", "told", b"told"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "rooms", "submit", "cancel", "signal", "release", "follow", "told", "busy", "changes", "credit"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "rooms", "submit", "cancel", "signal", "release", "follow", "told", "busy", "changes", "credit", "batch"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
+
+@_typing.final
+class Batch(_message.Message):
+    """What was there to be said at one moment, in its order: none is a hello or a batch itself. At most 256."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Envelope]: ...
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___Envelope] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Batch: _TypeAlias = Batch  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):

@@ -1,0 +1,167 @@
+"""One site of a benchmark as a process of its own: the real daemon, whose pools take every job and run none.
+
+    python -m benchmarks.federation_site fed.yaml RAN
+
+Questions come as JSON lines on stdin, answers go as JSON lines to stdout. A start is a line in the file RAN, as the
+claim of an attempt is a file elsewhere: it outlives this process, and who finds it there starts nothing.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from federation import daemon
+from federation.backends import Backends
+from federation.config_pools import PoolRules
+from federation.daemon import Daemon
+from federation.model.messages import Changes, Message, Room, Told
+from federation.model.spec import JobSpec
+from federation.model.token import RANDOM_BYTES, Key, mint
+from federation.ports import Place, Seen, Sight
+
+USER = "nobody"
+SCRIPT = b"#!/bin/sh\n" + b"# two KiB of a script\n" * 92 + b"true\n"
+SPEC = JobSpec(user=USER, script=SCRIPT, env=((b"LANG", b"C.UTF-8"),), pin="hpc")
+MANY = 1 << 20
+
+
+class Pool:
+    """A backend that answers at once. Its jobs run for as long as the site lives."""
+
+    def __init__(self, ran: Path) -> None:
+        self._started = {line.split()[0] for line in ran.read_text().splitlines()} if ran.exists() else set()
+        self._ran = os.open(ran, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.outputs = ran.parent
+
+    async def room(self) -> Room:
+        return Room(pool="batch", free_jobs=MANY, free_cpus=MANY)
+
+    async def submit(self, key: Key, spec: JobSpec, user: str) -> str:
+        name = str(key)
+        if name not in self._started:
+            self._started.add(name)
+            os.write(self._ran, f"{name} {time.time()}\n".encode())
+        return name[:8]
+
+    async def look(self, keys: Sequence[Key]) -> Mapping[Key, Seen]:
+        pending, absent = Seen(sight=Sight.PENDING), Seen(sight=Sight.ABSENT)
+        return {key: pending if str(key) in self._started else absent for key in keys}
+
+    async def fence(self, key: Key) -> bool:
+        return str(key) not in self._started
+
+    async def stop(self, key: Key) -> None:
+        """Nothing runs."""
+
+    async def signal(self, key: Key, signal: int) -> None:
+        """Nothing runs."""
+
+    async def forget(self, key: Key) -> None:
+        """Nothing was written."""
+
+    async def place(self, key: Key, user: str) -> Place:
+        return Place(folder=self.outputs, stdout=self.outputs / "stdout", stderr=self.outputs / "stderr")
+
+
+class Asked:
+    """What the benchmark asks of this site."""
+
+    def __init__(self, site: Daemon) -> None:
+        self._site, self._runner = site, site.runner
+        self._begun: dict[UUID, float] = {}
+        self._acked: dict[UUID, float] = {}
+        self._wanted = 0
+        self._all = asyncio.Event()
+        self._receive = site.runner.messages
+        site.runner.messages = self._messages  # type: ignore[method-assign]
+
+    async def _messages(self, sender: str, messages: Sequence[Message]) -> None:
+        """The far site's word on a job counts once it is durable here."""
+        await self._receive(sender, messages)
+        now = time.perf_counter()
+        for message in messages:
+            records = message.records if isinstance(message, Changes) else ()
+            for record in (message.record,) if isinstance(message, Told) else records:
+                if record.key.token in self._begun:
+                    self._acked.setdefault(record.key.token, now)
+        if len(self._acked) >= self._wanted:
+            self._all.set()
+
+    async def forward(self, jobs: int, rate: float) -> dict[str, Any]:
+        """Submit so many, at this rate a second (0: all at once), and wait until the far site has each."""
+        self._begun, self._acked, self._wanted = {}, {}, jobs
+        self._all.clear()
+        gc.collect()
+        start, used = time.perf_counter(), time.process_time()
+        await asyncio.gather(*(self._submit(start + nth / rate if rate else 0.0) for nth in range(jobs)))
+        accepted = time.perf_counter() - start
+        async with asyncio.timeout(120):
+            await self._all.wait()
+        took, cpu = max(self._acked.values()) - start, time.process_time() - used
+        waits = sorted(self._acked[token] - at for token, at in self._begun.items())
+        return {"s": took, "cpu_s": cpu, "accepted_s": accepted, "waits": waits}
+
+    async def _submit(self, at: float) -> None:
+        if (wait_s := at - time.perf_counter()) > 0:
+            await asyncio.sleep(wait_s)
+        token = mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES))
+        self._begun[token] = at or time.perf_counter()
+        await self._runner.accept(token, SPEC)
+
+    async def used(self) -> dict[str, Any]:
+        return _used()
+
+    async def linked(self, site: str) -> dict[str, Any]:
+        """Once that site has told its pools."""
+        async with asyncio.timeout(60):
+            while not self._runner.engine.sites[site].rooms:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        return {}
+
+    def answer(self, told: dict[str, Any]) -> Awaitable[dict[str, Any]]:
+        calls: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
+            "forward": self.forward,
+            "used": self.used,
+            "linked": self.linked,
+        }
+        return calls[told.pop("do")](**told)
+
+
+def _used() -> dict[str, Any]:
+    resident = Path("/proc/self/statm").read_text().split()[1]
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    return {"cpu_s": spent.ru_utime + spent.ru_stime, "resident": int(resident) * os.sysconf("SC_PAGE_SIZE")}
+
+
+def _backends(ran: Path) -> Callable[..., Backends]:
+    def made(pools: Mapping[str, PoolRules], changed: object) -> Backends:
+        return Backends(pools={name: Pool(ran) for name in pools})
+
+    return made
+
+
+async def main(config: Path, ran: Path) -> None:
+    vars(daemon)["backends"] = _backends(ran)
+    site = Daemon(config)
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async with site.running() as serving:
+        asked = Asked(site)
+        print(json.dumps({}), flush=True)
+        while line := await reader.readline():
+            print(json.dumps(await asked.answer(json.loads(line))), flush=True)
+            if serving.done():
+                serving.result()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
