@@ -12,7 +12,14 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from benchmarks.controller_pass import gpu_of
+from benchmarks.pool_files import NODES
 from benchmarks.row import Row, percentile
+from slurm_plugin.controller.look import Here
+from slurm_plugin.controller.question import ask
+from slurm_plugin.controller.recuts import Recuts
+from slurm_plugin.controller.state import NodeState, NodeView, Serving, State
+from slurm_plugin.controller.wants import Demand, OfferNode
 from slurm_plugin.mig.geometry import Shapes, mask
 from slurm_plugin.mig.products import product_named
 from slurm_plugin.planner.census import Census
@@ -21,9 +28,11 @@ from slurm_plugin.planner.greedy import greedy
 from slurm_plugin.planner.highs import Highs
 from slurm_plugin.planner.market import Market, market
 from slurm_plugin.planner.plan import plan, score
-from slurm_plugin.planner.problem import GpuState, Line, Problem, counted, wants
+from slurm_plugin.planner.problem import GpuState, Limits, Line, Problem, counted, wants
 from slurm_plugin.planner.program import build, goals_of
 from slurm_plugin.planner.stock import Cell, Stock
+from slurm_plugin.planning import Follow, Planning
+from slurm_plugin.pool import NodeGroup, PoolConfig
 
 SIZES = (8, 64, 512, 6_212, 100_000)
 ROUNDS, DRAWS = 12, 9  # rounds of each of so many drawn pools
@@ -63,6 +72,7 @@ def measure() -> Iterator[Row]:
     yield Row(name="plan, worst gap to the LP bound", value=100 * worst_gap, unit="%", bound=GAP_BOUND_PERCENT)
     yield _against_a_row_a_gpu(shapes, medians[PEER_GPUS])
     yield _decisions(shapes)
+    yield _questions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,4 +207,36 @@ def _decisions(shapes: Shapes) -> Row:
         unit="us",
         bound=DECISION_BOUND_US,
         beside={"p99_us": round(percentile(took, 0.99), 1)},
+    )
+
+
+def _questions() -> Row:
+    """What a pass of the controller does before it plans, in the whole pool and in one of which a node has changed."""
+    product = product_named("h100-80gb")
+    group = NodeGroup(hosts=tuple(f"n{nth}" for nth in range(NODES)))
+    config = PoolConfig(pool="bench", partitions=("gpu",), groups=(group,), planning=Planning(follow=Follow.QUEUE))
+    views = {
+        name: NodeView.of(tuple(gpu_of(nth, at, product) for at in range(NODE_GPUS)), (), group)
+        for nth, name in enumerate(group.hosts)
+    }
+    demand = Demand(job_id=1, priority=1, gres_class="7g.80gb", count=1, partitions=("gpu",))
+    serving = Serving(profiles={"7g.80gb": ("7g.80gb",)})
+    recuts, took = Recuts(), list[float]()
+    for nth in range(ROUNDS + 1):
+        name = group.hosts[nth]
+        views[name] = replace(views[name])  # as if its agent had told something
+        nodes = {name: NodeState(name=name, group=group, view=view) for name, view in views.items()}
+        state = State(config=config, serving=serving, nodes=nodes, recuts=recuts)
+        here = {
+            name: Here(state=node, offer=OfferNode(name=name, partitions=("gpu",)), reserved={})
+            for name, node in nodes.items()
+        }
+        start = time.process_time()
+        ask(state, here, [demand], Limits(), settled=True)
+        took.append(1000 * (time.process_time() - start))
+    return Row(
+        name=f"the question, {NODES * NODE_GPUS} GPUs, one node changed, p50",
+        value=percentile(took[1:], 0.5),
+        unit="ms",
+        beside={"all_nodes_changed_ms": round(took[0], 1)},
     )

@@ -14,10 +14,11 @@ from slurm_plugin.controller import counts
 from slurm_plugin.controller.demand import closing, demands, maintained, over, takes_jobs, unbound
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
+from slurm_plugin.controller.look import Here, follows
 from slurm_plugin.controller.offers import Offering, assign, reserve
 from slurm_plugin.controller.prologs import IN_PROLOG, lost_prologs
 from slurm_plugin.controller.promised import margins
-from slurm_plugin.controller.question import Here, follows, guarantees
+from slurm_plugin.controller.question import guarantees
 from slurm_plugin.controller.recut import follow, settle
 from slurm_plugin.controller.state import (
     WITHHELD,

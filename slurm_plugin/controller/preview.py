@@ -8,6 +8,7 @@ from slurm_plugin.controller import misfit, wire
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.desk import Desk
 from slurm_plugin.controller.offered import Geometry, geometry
+from slurm_plugin.controller.sights import Sights
 from slurm_plugin.controller.state import Decision, State
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.pool import Mode, PoolConfig
@@ -59,8 +60,12 @@ def _decided(desk: Desk, state: State, facts: Mapping[str, tuple[Geometry, Slurm
 
 
 def _asked_anew(state: State) -> State:
-    """Nothing waits for others to come along, and no question was asked before."""
-    return replace(state, recuts=replace(state.recuts, lacking_since=LONG_AGO, looked_at=0.0, vain=None))
+    """Nothing waits for others to come along, and no question was asked before.
+
+    What was seen is the passes' own, which go on meanwhile.
+    """
+    recuts = replace(state.recuts, lacking_since=LONG_AGO, looked_at=0.0, vain=None, sights=Sights())
+    return replace(state, recuts=recuts)
 
 
 def _paused(desk: Desk) -> tuple[str, ...]:

@@ -8,13 +8,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_plugin.controller.state import NodeState, State
-from slurm_plugin.controller.wants import Demand, Key, OfferNode
-from slurm_plugin.mig.geometry import Layout, Shapes, mask
+from slurm_plugin.controller.look import Here, bits_of, follows, look
+from slurm_plugin.controller.sights import Sights
+from slurm_plugin.controller.state import State
+from slurm_plugin.controller.wants import Demand, Key
+from slurm_plugin.mig.geometry import Shape, mask
 from slurm_plugin.mig.products import product_of
-from slurm_plugin.model import Gpu, GpuProfile, MigMode
-from slurm_plugin.planner.problem import GpuState, Guarantee, Limits, Line, Problem
-from slurm_plugin.planning import Follow, Reach
+from slurm_plugin.planner.problem import Guarantee, Limits, Line, Problem
+from slurm_plugin.planning import Reach
 
 WHERES_MAX = 64  # sets of nodes that waiting jobs may have; jobs with further ones wait until these are served
 SEVERAL_MAX = 8  # jobs that need several slices of a node and are planned for at once
@@ -23,18 +24,9 @@ AGE_S = 60.0  # ages are told apart by so much: a plan does not differ by a seco
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
-    """A node as this decision sees it."""
-
-    state: NodeState
-    offer: OfferNode | None  # None: it takes no jobs, and nothing of it is planned
-    reserved: Mapping[str, str]  # idle slices that running jobs are about to take
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     problem: Problem
-    gpus: Mapping[GpuState, Sequence[tuple[str, Gpu]]]  # who is in this state, by node, in a fixed order
+    sights: Sights  # who is in which state
     jobs: Mapping[Line, Sequence[Demand]]  # whom a line stands for, first first
 
 
@@ -51,96 +43,19 @@ def ask(
 ) -> Question:
     """`demands` in the order in which they are to be served. `settled`: GPUs re-cut not long ago stay as they are."""
     wanted = list(demands)
+    sights = look(state, here, settled=settled)
     places, homes = _places(state, here, wanted)
     lines, jobs = _lines(state, wanted, places, homes)
-    models: dict[str, Shapes] = {}
-    names: dict[int, str] = {}
-    gpus: dict[GpuState, list[tuple[str, Gpu]]] = {}
-    for name in sorted(here):
-        node = here[name]
-        if node.offer is None:
-            continue
-        for gpu in node.state.view.gpus:
-            if gpu.mig is MigMode.ENABLED and not gpu.fault and node.state.group.takes(gpu.index):
-                one = _gpu(state, node, gpu, _model(gpu, models, names), places.of_node[name], settled=settled)
-                gpus.setdefault(one, []).append((name, gpu))
+    sights.settle(places.of_node)
+    states = sights.states()
     problem = Problem(
-        models=models,
-        states={one: len(there) for one, there in gpus.items()},
+        models=sights.models(states),
+        states=states,
         lines=lines,
         guarantees=guarantees(state, places.wheres),
         limits=limits,
     )
-    return Question(problem=problem, gpus=gpus, jobs=jobs)
-
-
-def _model(gpu: Gpu, models: dict[str, Shapes], names: dict[int, str]) -> str:
-    """GPUs of one name whose drivers answer differently are different models."""
-    if (known := names.get(id(gpu.profiles))) is not None:
-        return known
-    shapes = {profile.name: profile for profile in gpu.profiles}
-    name, nth = gpu.name, 1
-    while name in models and models[name] != shapes:
-        nth += 1
-        name = f"{gpu.name} #{nth}"
-    models[name] = shapes
-    names[id(gpu.profiles)] = name
-    return name
-
-
-def _gpu(state: State, node: Here, gpu: Gpu, model: str, place: str, *, settled: bool) -> GpuState:
-    profiles = {profile.name: profile for profile in gpu.profiles}
-    taken = {*node.state.view.holder, *node.reserved}
-    target, room = state.recuts.targets.get(gpu.uuid), state.recuts.rooms.get(gpu.uuid)
-    fixed: list[tuple[str, int]] = []
-    idle: list[tuple[str, int]] = []
-    blocked = 0
-    for one in gpu.instances:
-        if one.profile not in profiles or one.ci < 0:
-            blocked |= mask(one.start, one.size)
-        else:
-            (fixed if one.foreign or one.uuid in taken else idle).append((one.profile, one.start))
-    if target is not None:
-        idle = [*(placed for placed in idle if placed not in target.destroy), *target.create]
-    elif room is not None and room.behind:
-        kept = [placed for placed in idle if mask(placed[1], profiles[placed[0]].size) & room.bits]
-        fixed, idle = [*fixed, *kept], [placed for placed in idle if placed not in kept]
-        blocked |= room.bits & ~_bits(profiles, fixed)
-    changed_at = state.recuts.changed_at.get(gpu.uuid, 0.0)
-    return GpuState(
-        model=model,
-        place=place,
-        fixed=_sorted(fixed),
-        idle=_sorted(idle),
-        blocked=blocked,
-        default=_default(state, node.state, gpu),
-        open=target is None
-        and follows(state, node.state)
-        and gpu.uuid not in state.held_gpus
-        and not (settled and changed_at + state.config.planning.hysteresis_s > state.now),
-    )
-
-
-def follows(state: State, node: NodeState) -> bool:
-    return state.config.follow(node.group) is Follow.QUEUE
-
-
-def _bits(profiles: Mapping[str, GpuProfile], layout: Iterable[tuple[str, int]]) -> int:
-    bits = 0
-    for name, start in layout:
-        bits |= mask(start, profiles[name].size)
-    return bits
-
-
-def _sorted(layout: Iterable[tuple[str, int]]) -> Layout:
-    return tuple(sorted(layout, key=lambda placed: (placed[1], placed[0])))
-
-
-def _default(state: State, node: NodeState, gpu: Gpu) -> tuple[tuple[str, int], ...]:
-    share = state.assigned.get(gpu.uuid)
-    if share is None or share >= len(node.group.shares):
-        return ()
-    return tuple(sorted(node.group.shares[share].layout.items()))
+    return Question(problem=problem, sights=sights, jobs=jobs)
 
 
 def _places(state: State, here: Mapping[str, Here], wanted: Sequence[Demand]) -> tuple[_Places, dict[int, list[str]]]:
@@ -198,19 +113,16 @@ def _capacity(state: State, node: Here, profiles: Sequence[str]) -> tuple[int, i
     """Slices of a class that are idle on a node, and how many there could be."""
     there = could = 0
     changeable = follows(state, node.state)
-    for gpu in node.state.view.gpus:
-        if gpu.fault or gpu.mig is not MigMode.ENABLED or not node.state.group.takes(gpu.index):
-            continue
-        one = _gpu(state, node, gpu, "", "", settled=False)
-        shapes = {profile.name: profile for profile in gpu.profiles}
+    for one, _ in state.recuts.sights.nodes[node.state.name].seen:
+        shapes = state.recuts.sights.shapes[one.model]
         has = sum(name in profiles for name, _ in one.idle)
         there += has
-        free = ~(one.blocked | _bits(shapes, one.fixed))
+        free = ~(one.blocked | bits_of(shapes, one.fixed))
         could += max([has, *(_packed(shapes[name], free) for name in profiles if name in shapes and changeable)])
     return there, could
 
 
-def _packed(profile: GpuProfile, free: int) -> int:
+def _packed(profile: Shape, free: int) -> int:
     count = end = 0
     for start in sorted(profile.starts):
         if start >= end and not mask(start, profile.size) & ~free:

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slurm_plugin.controller import rooms
+from slurm_plugin.controller.look import Here, follows
 from slurm_plugin.controller.promised import harmless
-from slurm_plugin.controller.question import Here, Question, ask, follows
+from slurm_plugin.controller.question import Question, ask
 from slurm_plugin.controller.recuts import Event, Recuts, Room, Target, Waiting
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand
@@ -171,7 +172,7 @@ def _targets(state: State, question: Question, made: Plan) -> tuple[dict[str, Ta
     most, left = state.config.planning.changing_of_node, 0
     found: dict[str, Target] = {}
     for step in made.steps:
-        there = (one for one in question.gpus[step.state] if one[1].uuid not in found)
+        there = (one for one in question.sights.of(step.state) if one[1].uuid not in found)
         ranked = sorted(there, key=lambda one: (changing.get(one[0], 0), _last(state, one[1]), one[0], one[1].index))
         chosen, why = 0, _why(question, made, step)
         for name, gpu in ranked:

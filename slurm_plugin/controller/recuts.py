@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slurm_plugin.controller.sights import Sights
 from slurm_plugin.mig.geometry import Layout, mask
 from slurm_plugin.model import Gpu
 from slurm_plugin.planner.problem import Problem
@@ -75,3 +76,4 @@ class Recuts:
     why: str = ""  # the last plan, in a sentence
     vain: Problem | None = None  # the last question that had no step for an answer
     events: tuple[Event, ...] = ()  # of the last look
+    sights: Sights = field(default_factory=Sights, compare=False, repr=False)  # saves work, and decides nothing

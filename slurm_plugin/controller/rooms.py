@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
-from slurm_plugin.controller.question import Here, Question, follows
+from slurm_plugin.controller.look import Here, follows
+from slurm_plugin.controller.question import Question
 from slurm_plugin.controller.recuts import Room
 from slurm_plugin.controller.state import State
 from slurm_plugin.mig.geometry import mask
@@ -66,7 +67,7 @@ class Search:
 
     def _spots(self, when: Ends, profiles: Sequence[str], places: Set[str]) -> Iterator[_Spot]:
         """The best one of each GPU that these profiles fit on."""
-        for one, there in self.question.gpus.items():
+        for one in self.question.problem.states:
             shapes = self.question.problem.models[one.model]
             able = [
                 (nth, Room(node="", profile=name, start=start, size=shapes[name].size, job_id=0, since=self.state.now))
@@ -75,7 +76,7 @@ class Search:
                 for start in shapes[name].starts
                 if not mask(start, shapes[name].size) & one.blocked
             ]
-            for name, gpu in there if able else ():
+            for name, gpu in self.question.sights.of(one) if able else ():
                 free = gpu.uuid not in self.changing and gpu.uuid not in self.kept
                 if free and _may_keep(self.state, self.here[name], gpu):
                     yield from self._best(when, name, gpu, able)
