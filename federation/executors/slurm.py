@@ -18,7 +18,7 @@ from federation.errors import OutcomeUnknown, Refused, Unavailable
 from federation.executors import layout
 from federation.executors import slurm_commands as commands
 from federation.executors.host import Host
-from federation.executors.layout import Record
+from federation.executors.layout import Ending, Record
 from federation.executors.slices import Slices
 from federation.executors.slurm_commands import Row, Where
 from federation.executors.slurm_states import end_of, is_over
@@ -41,6 +41,7 @@ _LATER = (
     "try again",
     "requested node configuration",
 )
+_SENT_BY_SLURM = frozenset({9, 15})  # to end a job; KILL is the kernel's too, when memory is short
 _NO_ACCOUNTING = ("accounting storage is disabled", "accounting_storage/none")
 _NO_JOB = ("invalid job id", "no job matching", "already completing")
 
@@ -249,7 +250,9 @@ def _outcome(record: Record, over: Sequence[Row]) -> Outcome | None:
     end = next((end for row in over if (end := end_of(row.state)) is not None), None)
     if record.ending is not None:
         outcome = record.ending.outcome
-        return outcome if end is None or outcome.end is End.TIMEOUT else replace(outcome, end=end)
+        if end is None or outcome.end is End.TIMEOUT or not _is_why(end, record.ending):
+            return outcome
+        return replace(outcome, end=end)
     if end is None or record.claim is None:
         return None
     out, err = record.sizes
@@ -257,6 +260,13 @@ def _outcome(record: Record, over: Sequence[Row]) -> Outcome | None:
     return Outcome(
         end=end, started_at=record.claim.at, ended_at=time.time(), stdout_size=out, stderr_size=err, reason=why
     )
+
+
+def _is_why(end: End, ending: Ending) -> bool:
+    """Whether it ended since Slurm ended it. What exited, or died by what Slurm never sends, was over before that: a
+    slurmctld or a slurmd that was away calls it cancelled, or its node failed, for want of a better word.
+    """
+    return end is End.OUT_OF_MEMORY or ending.by_term or ending.outcome.signal in _SENT_BY_SLURM
 
 
 def _owned(rows: Mapping[Key, Sequence[Row]], records: Mapping[Key, Record]) -> dict[Key, list[Row]]:

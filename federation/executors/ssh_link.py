@@ -68,6 +68,9 @@ class SshLink:
     """
 
     def __init__(self, login: Login, *, ping_s: float = PING_S, ping_answer_s: float = PING_ANSWER_S) -> None:
+        logging.getLogger("paramiko").setLevel(
+            logging.CRITICAL
+        )  # a traceback for each lost connection; we tell it in a line
         self._login = login
         self._ping_s, self._ping_answer_s = ping_s, ping_answer_s
         self._threads = ThreadPoolExecutor(CHANNELS, thread_name_prefix="ssh")

@@ -208,6 +208,8 @@ async def test_slurm_tells_why_a_job_was_killed_that_recorded_its_death() -> Non
         (ended(None, 9), "OUT_OF_MEMORY", End.OUT_OF_MEMORY),
         (ended(None, 15, by_term=True), "TIMEOUT", End.TIMEOUT),
         (ended(0, by_term=True), "PREEMPTED", End.PREEMPTED),
+        (ended(137), "OUT_OF_MEMORY", End.OUT_OF_MEMORY),
+        (ended(None, 15), "CANCELLED by 0", End.CANCELLED),
         (ended(3), "FAILED", End.EXITED),
         (ended(None, 9), "FAILED", End.SIGNALED),
     ):
@@ -216,6 +218,15 @@ async def test_slurm_tells_why_a_job_was_killed_that_recorded_its_death() -> Non
         assert seen.outcome is not None
         assert seen.outcome.end is end
         assert seen.outcome.stdout_size == 1
+
+
+@pytest.mark.parametrize("state", ["CANCELLED by 0", "NODE_FAIL", "PREEMPTED", "TIMEOUT"])
+async def test_what_ended_by_itself_did_so_whatever_a_slurm_that_was_away_calls_it(state: str) -> None:
+    for record in (ended(3), ended(None, 11)):
+        seen = await look(Host(record, {"squeue": row(state), "sacct": ""}))
+        assert seen is not None
+        assert record.ending is not None
+        assert seen.outcome == record.ending.outcome
 
 
 async def test_slurm_gets_time_to_say_why_a_job_ended_and_no_more() -> None:
