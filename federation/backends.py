@@ -28,6 +28,10 @@ class Backends:
     pools: dict[str, Backend] = field(default_factory=dict)
     closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
+    def add(self, more: "Backends") -> None:
+        self.pools.update(more.pools)
+        self.closing += more.closing
+
     async def close(self) -> None:
         for close in self.closing:
             await close()

@@ -37,10 +37,11 @@ class DistantPool:
 class PoolRules:
     most_jobs: int
     backend: LocalPool | MountedPool | DistantPool
+    told: PoolSection  # as the file has it
 
 
 def pool_rules(name: str, pool: PoolSection, least_uid: int) -> PoolRules:
-    return PoolRules(most_jobs=pool.most_jobs, backend=_backend(name, pool, least_uid))
+    return PoolRules(most_jobs=pool.most_jobs, backend=_backend(name, pool, least_uid), told=pool)
 
 
 def _backend(name: str, pool: PoolSection, least_uid: int) -> LocalPool | MountedPool | DistantPool:

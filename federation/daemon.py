@@ -22,7 +22,7 @@ from federation.desk.desk import Desk, Staff
 from federation.desk.submit import Front as SubmitFront
 from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
-from federation.errors import ConfigError
+from federation.errors import ConfigError, FedError
 from federation.model.job import Job
 from federation.model.states import Origin
 from federation.model.token import Key
@@ -30,6 +30,7 @@ from federation.pki.credentials import Keeper
 from federation.pki.files import check_place
 from federation.policy.admit import Guest, House
 from federation.ports import Now
+from federation.reloading import change
 from federation.runner import Adapters, Runner
 from federation.server.service import Bulk
 from federation.serving import Front, Lines, links, served
@@ -77,11 +78,12 @@ class Daemon:
     def __init__(self, path: Path) -> None:
         """Raises ConfigError, StoreUnfit: then it can't start. Call it inside the event loop."""
         self.config = config = load_config(path)
+        self._path, self._begun = path, dict(config.pools)
         self._keeper = Keeper(lambda: load_config(path).credentials())
         _make_state(config.state_dir)
         self._audit = Audit(config.audit.path, max_bytes=config.audit.max_bytes, keep=config.audit.keep)
         self._lines = Lines()
-        self._front = Front(config=config, keeper=self._keeper, audit=self._audit, lines=self._lines)
+        self._front = Front(config=lambda: self.config, keeper=self._keeper, audit=self._audit, lines=self._lines)
         self._links = links(self._front, lambda: self.runner, f"fed {version('vgpu-pool')}")
         self._spool = Spool(config.state_dir / "jobs")
         self._mover = Mover(self._spool, lambda: self.runner, self._far, local_account, self._most)
@@ -96,6 +98,7 @@ class Daemon:
             results=Results(holdings),
             outputs=Outputs(holdings),
         )
+        self._desk = Desk(self._staff())
         self._near = Near(config.site, self._bulk.inputs, self._bulk.results, self._bulk.outputs)
 
     @asynccontextmanager
@@ -111,7 +114,7 @@ class Daemon:
             stack.push_async_callback(_ended, task)
             stack.push_async_callback(self._mover.close)
             port = await stack.enter_async_context(served(self._front, self._links, self._bulk))
-            await stack.enter_async_context(self._desk().open(config.local.socket))
+            await stack.enter_async_context(self._desk.open(config.local.socket))
             log.info("daemon.started", extra={"site": config.site, "port": port, "pools": list(config.pools)})
             yield task
 
@@ -131,7 +134,7 @@ class Daemon:
     def _changed(self, pool: str, key: Key) -> None:
         self.runner.look(pool, (key,))
 
-    def _desk(self) -> Desk:
+    def _staff(self) -> Staff:
         config = self.config
         addresses = {name: peer.address for name, peer in config.peers.items()}
         front = SubmitFront(
@@ -141,9 +144,20 @@ class Daemon:
             accounts=config.local.accounts,
         )
         answers = Answers(Office(runner=self.runner, mover=self._mover, addresses=addresses))
-        return Desk(
-            Staff(front=front, answers=answers, mover=self._mover, audit=self._audit, admins=config.local.admins)
-        )
+        return Staff(front=front, answers=answers, mover=self._mover, audit=self._audit, admins=config.local.admins)
+
+    async def reload(self) -> None:
+        """Take up what fed.yaml says now, as far as that goes. Raises ConfigError: nothing was changed."""
+        found = change(self.config, await asyncio.to_thread(load_config, self._path), self._begun)
+        self._backends.add(backends(found.fresh, self._changed))
+        self._begun.update(found.fresh)
+        self.config, rules = found.config, _rules(found.config)
+        self._keeper.reload()
+        now = Now(wall=time.time(), mono=time.monotonic())
+        await self.runner.act(lambda store: self.runner.engine.reload(store, rules, now))
+        self._lines.follow(self._links, self._keeper, self.config.peers)
+        self._desk.staff = self._staff()
+        log.info("daemon.reloaded", extra={"restart_for": list(found.restart_for)})
 
     # -- folders of jobs that are done or forgotten
 
@@ -188,17 +202,35 @@ def _rules(config: FedConfig) -> SiteRules:
     )
 
 
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _reloaded(daemon: Daemon, reread: asyncio.Event) -> None:
+    while True:
+        await reread.wait()
+        reread.clear()
+        try:
+            await daemon.reload()
+        except FedError as error:
+            log.warning("daemon.not_reloaded", extra={"why": str(error), "hint": error.hint})
+
+
 async def run(path: Path) -> None:
-    """Until SIGTERM or SIGINT; SIGHUP reads certificates and the list of peers again. Raises what broke."""
-    stop = asyncio.Event()
+    """Until SIGTERM or SIGINT; SIGHUP reads fed.yaml again. Raises what broke."""
+    stop, reread = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Daemon(path).running() as serving:
+    loop.add_signal_handler(signal.SIGHUP, reread.set)
+    daemon = Daemon(path)
+    async with daemon.running() as serving:
         tell_ready()
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if serving.done():
-            serving.result()
+        stopping, reloading = asyncio.create_task(_set(stop)), asyncio.create_task(_reloaded(daemon, reread))
+        await asyncio.wait((serving, stopping, reloading), return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopping, reloading):
+            await _ended(task)
+        for task in (serving, reloading):
+            if task.done() and not task.cancelled():
+                task.result()
     log.info("daemon.stopped")

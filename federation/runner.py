@@ -10,7 +10,7 @@ Crash: what was durable is gone on with; effects that were not done are wanted a
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -71,7 +71,7 @@ class Runner:
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls: Counter[str] = Counter()
-        self._gates = {pool: asyncio.Semaphore(CALLS) for pool in adapters.executors}
+        self._gates: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CALLS))
         self._accepting = True
         self._stirred = False  # on the journal's thread: something of this group may have made something due
         writer.then, writer.told = self._then, self._after

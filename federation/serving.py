@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,8 +12,9 @@ import grpc
 import grpc.aio
 
 from federation.access.audit import Audit, Entry
+from federation.access.rates import Rate
 from federation.access.signing import Request, Signature, Verifier, sign
-from federation.config import FedConfig
+from federation.config import FedConfig, PeerRules
 from federation.errors import FedError
 from federation.model.messages import Message, Rooms, Submit
 from federation.peer.links import OPTIONS, Dial, Links
@@ -74,6 +75,15 @@ class Lines:
     """Channels to the sites that we dial, while they are up."""
 
     remotes: dict[str, Remote] = field(default_factory=dict)
+    tasks: dict[Address, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    def follow(self, known: Links, keeper: Keeper, peers: Mapping[str, PeerRules]) -> None:
+        """Dial these from now on, and nobody else."""
+        wanted = {Address(site=name, address=peer.address) for name, peer in peers.items() if peer.address}
+        for address in self.tasks.keys() - wanted:
+            self.tasks.pop(address).cancel()
+        for address in wanted - self.tasks.keys():
+            self.tasks[address] = asyncio.create_task(known.keep(address.site, self.dial(address, keeper)))
 
     def dial(self, far: Address, keeper: Keeper) -> Dial:
         @asynccontextmanager
@@ -93,7 +103,7 @@ class Lines:
 class Front:
     """What a site's gRPC works with."""
 
-    config: FedConfig
+    config: Callable[[], FedConfig]  # as it is in force
     keeper: Keeper
     audit: Audit
     lines: Lines
@@ -101,11 +111,12 @@ class Front:
 
 def links(front: Front, runner: Callable[[], Runner], software: str) -> Links:
     """A peer that we can't dial gets no jobs of ours, as their bytes could not be fetched: its pools are not heard."""
-    signing = Signing(front.config.site, front.keeper, front.audit)
-    dialled = {name for name, peer in front.config.peers.items() if peer.address}
+    own = front.config().site
+    signing = Signing(own, front.keeper, front.audit)
 
     async def receive(sender: str, messages: Sequence[Message]) -> None:
-        if sender not in dialled:
+        peer = front.config().peers.get(sender)
+        if peer is None or not peer.address:
             messages = [one for one in messages if not isinstance(one, Rooms)]
         await runner().messages(sender, messages)
 
@@ -113,32 +124,33 @@ def links(front: Front, runner: Callable[[], Runner], software: str) -> Links:
         log.info("peer.link", extra={"site": site, "up": up})
         await runner().link(site, up)
 
-    border = Border(site=front.config.site, software=software, receive=receive, sign=signing.sign, check=signing.check)
+    border = Border(site=own, software=software, receive=receive, sign=signing.sign, check=signing.check)
     return Links(border, linked)
 
 
 @asynccontextmanager
 async def served(front: Front, known: Links, bulk: Bulk) -> AsyncIterator[int]:
     """The port that peers dial, and our own dialling, for as long as the block lasts. Yields the port; 0: none."""
-    config, keeper = front.config, front.keeper
+    config, keeper = front.config(), front.keeper
 
     def decided(site: str, what: str, why: str) -> None:
         front.audit.write(Entry(at=time.time(), who=site or "?", what=what, verdict=not why, why=why))
 
-    rates = {name: peer.messages for name, peer in config.peers.items()}
-    gate = Gate(keeper, clock=now, pace=Pace(rates.get, time.monotonic, count=messages_in), decided=decided)
+    def rate(site: str) -> Rate | None:
+        peer = front.config().peers.get(site)
+        return peer.messages if peer is not None else None
+
+    gate = Gate(keeper, clock=now, pace=Pace(rate, time.monotonic, count=messages_in), decided=decided)
     server = grpc.aio.server(interceptors=[gate], options=(*GATE_OPTIONS, *OPTIONS))
     add_FederationServicer_to_server(Service(known, calling_site, bulk), server)
     port = open_port(server, config.listen, keeper) if config.listen else 0
     await server.start()
-    tasks = [asyncio.create_task(keeper.watch(gate.sweep))]
-    for name, peer in config.peers.items():
-        if peer.address:
-            dial = front.lines.dial(Address(site=name, address=peer.address), keeper)
-            tasks.append(asyncio.create_task(known.keep(name, dial)))
+    watch = asyncio.create_task(keeper.watch(gate.sweep))
+    front.lines.follow(known, keeper, config.peers)
     try:
         yield port
     finally:
+        tasks = [watch, *front.lines.tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -41,7 +41,7 @@ class Staff:
 
 class Desk:
     def __init__(self, staff: Staff) -> None:
-        self._staff = staff
+        self.staff = staff
         self._callers: dict[int, int] = {}
 
     @asynccontextmanager
@@ -69,7 +69,7 @@ class Desk:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            caller = caller_of(writer.get_extra_info("socket"), self._staff.admins)
+            caller = caller_of(writer.get_extra_info("socket"), self.staff.admins)
             with self._counted(caller):
                 await self._answer(caller, reader, writer)
         except FedError as error:
@@ -95,7 +95,7 @@ class Desk:
             raise Refused(f"this is no question: {error}", hint="is fed of the daemon's version?") from None
 
     async def _said(self, caller: Caller, told: dict[str, Any], reader: asyncio.StreamReader) -> AsyncIterator[Said]:
-        what, answers = str(told.get("do")), self._staff.answers
+        what, answers = str(told.get("do")), self.staff.answers
         match what:
             case "submit":
                 yield await self._submit(caller, told, reader), b""
@@ -134,26 +134,26 @@ class Desk:
 
     async def _submit(self, caller: Caller, told: dict[str, Any], reader: asyncio.StreamReader) -> dict[str, Any]:
         with self._audited(caller, "submit", str(told.get("token"))):
-            job, dropped = await submit(self._staff.front, caller, told, reader)
-        return asdict(self._staff.answers.view(job)) | {"dropped": dropped}
+            job, dropped = await submit(self.staff.front, caller, told, reader)
+        return asdict(self.staff.answers.view(job)) | {"dropped": dropped}
 
     async def _logs(self, caller: Caller, told: dict[str, Any]) -> AsyncIterator[Said]:
-        answers, follow = self._staff.answers, bool(told.get("follow"))
+        answers, follow = self.staff.answers, bool(told.get("follow"))
         job = await answers.find(caller, told.get("job"))
         while follow and job.state in (Origin.QUEUED, Origin.SENDING, Origin.UNKNOWN):
             await asyncio.sleep(1.0)
             job = await answers.again(job)
-        async for said in logs(self._staff.mover, job, answers.again, follow=follow):
+        async for said in logs(self.staff.mover, job, answers.again, follow=follow):
             yield said
 
     def _drain(self, caller: Caller, on: bool) -> dict[str, Any]:
         if not caller.admin:
             raise Refused("only an admin may drain a site", hint="see local.admins in fed.yaml")
-        self._staff.front.runner.drain(on)
+        self.staff.front.runner.drain(on)
         return {"draining": on}
 
     def _audited(self, caller: Caller, what: str, about: str) -> "_Audited":
-        return _Audited(self._staff.audit, caller.user or str(caller.uid), what, about)
+        return _Audited(self.staff.audit, caller.user or str(caller.uid), what, about)
 
     def _counted(self, caller: Caller) -> "_Counted":
         if sum(self._callers.values()) >= MOST_CALLERS or self._callers.get(caller.uid, 0) >= MOST_OF_ONE:

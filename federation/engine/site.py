@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from federation.engine.effects import Effect
 from federation.engine.follower import Follower
-from federation.engine.origin import OriginRules, OriginSide
+from federation.engine.origin import MOST_WOKEN, OriginRules, OriginSide
 from federation.engine.sites import Sites
 from federation.engine.target import TargetSide
 from federation.model.messages import Cancel, Follow, Message, Release, Signal, Submit
@@ -32,6 +32,13 @@ class SiteEngine:
         self.origin = OriginSide(self.sites, rules.origin)
         self.follower = Follower(self.sites)
         self.target = TargetSide(rules.house, now)
+
+    def reload(self, store: Store, rules: SiteRules, now: Now) -> list[Effect]:
+        """What the site's file says now: jobs that wait are looked at by it."""
+        self.sites.follow(rules.peers, now)
+        self.origin.rules, self.target.house = rules.origin, rules.house
+        store.wake_queued(now.wall, MOST_WOKEN)
+        return []
 
     def start(self, store: Store, now: Now) -> list[Effect]:
         return [*self.target.start(store, now), *self.origin.link(store, self.name, True, now)]

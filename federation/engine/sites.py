@@ -31,6 +31,10 @@ class Sites:
         self._sites = {name: Site(name=name, heard=now.mono) for name in (own, *names)}
         self._breakers: dict[str, Breaker] = {}
 
+    def follow(self, names: tuple[str, ...], now: Now) -> None:
+        """These are the others from now on. Of one that is no more, nothing is known, as after a restart."""
+        self._sites = {name: self._sites.get(name) or Site(name=name, heard=now.mono) for name in (self.own, *names)}
+
     def __getitem__(self, name: str) -> Site:
         return self._sites[name]
 

@@ -145,9 +145,9 @@ def _barred(ask: Ask, pool: Pool, rules: Rules) -> str:
         return f"the job is pinned to {spec.pin}"
     allowed = rules.allow.get(spec.account)
     if allowed is not None and not set(allowed) & set(names):
-        return f"account {spec.account} may not go there"
+        return f"account {spec.account or '(none)'} may not go there"
     if set(rules.deny.get(spec.account, ())) & set(names):
-        return f"account {spec.account} is denied there"
+        return f"account {spec.account or '(none)'} is denied there"
     refused = dict(ask.avoid).get(pool.name)
     if refused is not None:
         return f"it refused this job: {refused}"
