@@ -6,7 +6,10 @@ import sys
 
 from benchmarks.row import Row
 
-MODULES = ("submit", "lua_call", "node", "controller_pass", "demand", "fence", "planner", "online", "recut")
+MODULES = (
+    *("submit", "lua_call", "node", "controller_pass", "demand", "fence", "planner", "online", "recut"),
+    *("federation_forward",),
+)
 
 
 def main(wanted: list[str]) -> int:

@@ -106,8 +106,10 @@ class Asked:
         async with asyncio.timeout(120):
             await self._all.wait()
         took, cpu = max(self._acked.values()) - start, time.process_time() - used
-        waits = sorted(self._acked[token] - at for token, at in self._begun.items())
-        return {"s": took, "cpu_s": cpu, "accepted_s": accepted, "waits": waits}
+        waits = [self._acked[token] - at for token, at in self._begun.items()]
+        wall = time.time() - time.perf_counter()
+        submitted = {str(token): wall + at for token, at in self._begun.items()}
+        return {"s": took, "cpu_s": cpu, "accepted_s": accepted, "waits": waits, "submitted": submitted}
 
     async def _submit(self, at: float) -> None:
         if (wait_s := at - time.perf_counter()) > 0:
