@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from slurm_plugin.config_classes import mistakes
 from slurm_plugin.config_planning import MAX_GUARANTEES, guarantee
 from slurm_plugin.config_schema import ControllerSection, PoolFile, keys_at
-from slurm_plugin.document import FILE_BYTES, Document, Place, first_mistake, in_words
+from slurm_plugin.document import Document, Place, first_mistake, in_words, read_file
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.layouts import why_impossible
 from slurm_plugin.mig.products import load_products, product_named
@@ -25,13 +25,7 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 def load_pool(path: Path) -> PoolConfig:
     """Raises ConfigError with `path:line: what` for the first mistake, and the others counted in the hint."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"no such file: {path}", hint=f"{_EXAMPLE} is a commented example") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read {path}: {error}") from None
-    return parse_pool(text, source=str(path))
+    return parse_pool(read_file(path, example=_EXAMPLE), source=str(path))
 
 
 def parse_pool(text: str, *, source: str = "pool.yaml") -> PoolConfig:
@@ -52,10 +46,7 @@ def parse_pool(text: str, *, source: str = "pool.yaml") -> PoolConfig:
 
 def load_place(path: Path) -> ControllerPlace:
     """Only where the controller is, from a file that is wrong elsewhere. Raises ConfigError when that is lost too."""
-    try:
-        document = Document(path.read_text(encoding="utf-8")[:FILE_BYTES], str(path), example=_EXAMPLE)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read {path}: {error}") from None
+    document = Document(read_file(path), str(path), example=_EXAMPLE)
     data = document.data.get("controller", {}) if isinstance(document.data, dict) else {}
     try:
         return ControllerSection.model_validate(data).to_place()

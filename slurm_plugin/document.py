@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -50,6 +51,20 @@ _WORDS = {  # what pydantic calls a mistake, and what it is to whoever wrote the
     "string_too_long": "must have {max_length} characters at the most",
 }
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_file(path: Path, *, example: str = "") -> str:
+    """The text of a file; of one that is too long, as much as shows that it is. Raises ConfigError."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(FILE_BYTES + 1)
+    except FileNotFoundError:
+        hint = f"{example} is a commented example" if example else ""
+        raise ConfigError(f"no such file: {path}", hint=hint) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"can't read {path}: it is not a text in UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"can't read {path}: {error.strerror or error}") from None
 
 
 class Document:

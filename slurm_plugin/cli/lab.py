@@ -124,7 +124,8 @@ def down(name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False)
     if dry_run:
         emit([f"would end every process of the lab in {base.absolute() / name} and remove that folder"])
         return
-    commands.down(name, base)
+    if not commands.down(name, base):
+        say(f"hint: there is no lab {name} in {base}; `vgpu lab list` names those that there are")
 
 
 @app.command("env")

@@ -48,7 +48,7 @@ def run(argv: list[str]) -> int:
         return _usage(error)
     except (KeyboardInterrupt, Abort):
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # typer makes the first into the second
         # What is still buffered can't be written either; without this the interpreter says so at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS

@@ -66,6 +66,8 @@ def history(
         emit_document("history", told)
     else:
         emit(history_lines(told, user_name, _to_the_second, width()))
+        if not told.entries:
+            say(f"hint: nothing of this is on record{f'; has the pool a node {node!r}?' if node else ''}")
         if told.more:
             say(f"hint: there are older ones: --limit {min(LIMIT_MAX, limit * 5)}")
 
@@ -85,8 +87,12 @@ def _follow(context: typer.Context, *, wanted: bool, reason: str, dry_run: bool,
         emit_document("pause", state)
         return
     emit([pause_line(state.pause, user_name, local_time) if state.pause else "re-cutting is not paused"])
-    if not state.changed and wanted == (state.pause is not None):
-        say("hint: it was so before; nothing was changed")
+    if wanted == (state.pause is not None) and not state.changed:
+        say(
+            "hint: it is so already; nothing would change" if dry_run else "hint: it was so before; nothing was changed"
+        )
+    elif dry_run:
+        say(f"hint: without --dry-run it would be {'paused' if wanted else 'let go on'}")
 
 
 def _since(text: str, now: float) -> float:

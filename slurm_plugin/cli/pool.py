@@ -248,14 +248,11 @@ def _planned(where: Where, policy: Path | None) -> "PlanView":
 
 def _policy_text(path: Path, *, optional: bool) -> str:
     """The file's text; empty, which stands for what the controller has, when an optional one is not there."""
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        if optional:
-            return ""
-        raise ConfigError(f"no such file: {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read {path}: {error}") from None
+    from slurm_plugin.document import read_file
+
+    if optional and not path.exists():
+        return ""
+    text = read_file(path)
     if not text.strip():  # it would stand for what the controller has
         raise ConfigError(f"{path}: the file is empty", hint="configs/pool.yaml is a commented example")
     return text

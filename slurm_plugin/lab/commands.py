@@ -66,14 +66,14 @@ def up(spec: LabSpec, base: Path = DEFAULT_BASE, say: Callable[[str], None] = _q
     return lab
 
 
-def down(name: str, base: Path = DEFAULT_BASE) -> None:
-    """End everything of a lab, whatever state it is in, and remove its folder. Nothing to do is no error.
+def down(name: str, base: Path = DEFAULT_BASE) -> bool:
+    """End everything of a lab, whatever state it is in, and remove its folder. False when there is none.
 
     Bounds: CANCEL_LIMIT_S for its jobs, SUPERVISOR_GRACE_S for its daemons, then SIGKILL.
     """
     folder = _folder(name, base)
     if not folder.is_dir():
-        return
+        return False
     _check_owner(folder, name)
     with suppress(LabError):
         _cancel_jobs(load(name, base))
@@ -83,6 +83,7 @@ def down(name: str, base: Path = DEFAULT_BASE) -> None:
     shutil.rmtree(folder)
     with suppress(OSError):  # not empty, or not ours
         base.rmdir()
+    return True
 
 
 def load(name: str, base: Path = DEFAULT_BASE) -> Lab:

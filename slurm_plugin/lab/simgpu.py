@@ -6,9 +6,11 @@ takes effect at once: no client is told, each call reads the file.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from slurm_plugin.errors import LabError
@@ -18,6 +20,7 @@ from slurm_plugin.lab.nvml.statefile import locked
 
 LIBRARY_FOLDER = Path(__file__).parent / "nvml" / "build"  # for LD_LIBRARY_PATH
 LIBRARY = LIBRARY_FOLDER / "libnvidia-ml.so.1"
+_CALL = re.compile(rb"\0(nvml[A-Z]\w+)(?<!_t)(?<!_st)(?=\0)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +124,12 @@ def inject(
     the change with nothing in force yet, or "after" it is in force but before its files are made.
     Bounds: 32 faults at a time.
     """
-    if not (LIBRARY.is_file() and f"\0{call}\0".encode() in LIBRARY.read_bytes()):
-        raise LabError(f"the simulated library has no call '{call}'", hint=f"see the sources beside {LIBRARY_FOLDER}")
+    library = LIBRARY.read_bytes() if LIBRARY.is_file() else b""
+    if f"\0{call}\0".encode() not in library:
+        calls = {name.decode().lower(): name.decode() for name in _CALL.findall(library)}
+        near = [calls[one] for one in get_close_matches(call.lower(), calls, n=2)]
+        hint = f"did you mean {' or '.join(near)}?" if near else "NVML's C names, such as nvmlDeviceGetCount_v2"
+        raise LabError(f"the simulated library has no call '{call}'", hint=hint)
     with locked(path) as node:
         free = next((nth for nth, fault in enumerate(node.file.fault) if fault.times == 0), None)
         if free is None:

@@ -8,6 +8,7 @@ async with link, link.session() as session:
 
 import asyncio
 import hashlib
+import os
 import secrets
 import ssl
 from collections.abc import AsyncIterator
@@ -189,11 +190,20 @@ async def _certificate(address: str) -> bytes:
             writer.transport.abort()
     except (OSError, TimeoutError, ValueError) as error:
         raise LinkError(
-            f"no controller at {address}: {str(error) or 'no answer'}", hint="is it running, and is the address right?"
+            f"no controller at {address}: {_in_words(error)}", hint="is it running, and is the address right?"
         ) from None
     if not der:
         raise LinkError(f"{address} showed no certificate")
     return der
+
+
+def _in_words(error: OSError | ValueError) -> str:
+    """Without the address once more, and the numbers that asyncio and ssl write."""
+    if isinstance(error, ssl.SSLError):
+        return "something else listens there"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno) if error.errno > 0 else error.strerror or str(error)
+    return str(error) or "no answer"
 
 
 def _translated(status: grpc.StatusCode, details: str | None) -> VgpuError:

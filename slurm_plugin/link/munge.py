@@ -13,6 +13,10 @@ PAYLOAD_BYTES = 1024  # longest payload we make or take
 CREDENTIAL_BYTES = 8192  # longest credential we take
 AT_ONCE = 8  # munge programs at once; strangers can make us start them
 _SOCKET, _TIMEOUT = 6, 7  # exit codes: munged did not answer
+_PROGRAM = re.compile(r"^(un)?munge: (Error: )?")
+_ANOTHERS = "Unauthorized credential"
+_FOR_ANOTHER = "is the controller's user another than `user` of pool.yaml, or --controller-uid, says?"
+_KEY_OR_CLOCK = "both hosts need the same munge key and nearly the same clock"
 _UID = re.compile(rb"^UID:[^\n]*\((\d+)\)$", re.MULTILINE)
 
 
@@ -82,11 +86,13 @@ async def _run(argv: tuple[str, ...], stdin: bytes) -> bytes:
     if process.returncode in (_SOCKET, _TIMEOUT):
         raise LinkError(_said(out, err), hint="is munged running, and is its socket the configured one?")
     if process.returncode != 0:
-        raise Untrusted(_said(out, err), hint="both hosts need the same munge key and nearly the same clock")
+        said = _said(out, err)
+        raise Untrusted(said, hint=_FOR_ANOTHER if _ANOTHERS in said else _KEY_OR_CLOCK)
     return out
 
 
 def _said(out: bytes, err: bytes) -> str:
     """What went wrong in one line: unmunge tells it as STATUS on stdout, munge on stderr."""
     text = (out if out.startswith(b"STATUS:") else err).decode("utf-8", "replace").strip()
-    return "munge: " + text.split("\n")[0].removeprefix("STATUS:").strip()[:200]
+    line = text.split("\n")[0].removeprefix("STATUS:").strip()
+    return "munge: " + _PROGRAM.sub("", line)[:200]

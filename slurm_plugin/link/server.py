@@ -64,7 +64,6 @@ class PoolHandler(Protocol):
     async def explain(self, caller: Caller, job_id: int, element: int | None) -> pool_pb2.ExplainReply:
         """`element`: of the array `job_id`."""
 
-
     async def pause(self, caller: Caller, wanted: bool, reason: str) -> pool_pb2.PauseReply: ...
 
     async def history(self, node: str, since: float, limit: int) -> pool_pb2.HistoryReply: ...

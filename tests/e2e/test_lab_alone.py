@@ -69,10 +69,10 @@ def test_up_serves_and_down_leaves_nothing(base: Path) -> None:
     with pytest.raises(LabError, match="there is a lab one already"):
         commands.up(LabSpec(name="one", pool=False), base)
     start_hostile_job(lab)
-    commands.down("one", base)
+    assert commands.down("one", base)
     assert processes.all_of(lab.folder) == ()
     assert not lab.folder.exists()
-    commands.down("one", base)  # nothing to do is no error
+    assert not commands.down("one", base)
 
 
 def test_with_accounting_slices_are_charged_and_limited_and_nothing_listens_beyond_loopback(base: Path) -> None:

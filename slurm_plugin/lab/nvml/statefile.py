@@ -61,7 +61,8 @@ class Node:
                 for nth, ci in enumerate(gi.ci):
                     if ci.serial and board.mig_uuid[number][nth].value.decode() == uuid:
                         return index, number, nth
-        raise LabError(f"no simulated GPU or MIG device is called '{uuid}'")
+        hint = "`vgpu show node` lists the UUIDs of a node's GPUs and slices"
+        raise LabError(f"no simulated GPU or MIG device is called '{uuid}'", hint=hint)
 
 
 @contextmanager

@@ -35,8 +35,10 @@ async def test_pause_and_resume_say_what_is_so_now(site: Site) -> None:
 
 
 async def test_a_dry_run_asks_for_nothing(site: Site) -> None:
-    ended = await site.vgpu("pause", "--dry-run")
-    assert (ended.code, ended.out, ended.err) == (0, "re-cutting is not paused\n", "")
+    pause, resume = await asyncio.gather(*(site.vgpu(verb, "--dry-run") for verb in ("pause", "resume")))
+    assert (pause.code, pause.out) == (resume.code, resume.out) == (0, "re-cutting is not paused\n")
+    assert pause.err == "hint: without --dry-run it would be paused\n"
+    assert resume.err == "hint: it is so already; nothing would change\n"
     assert site.controller.asked == []
 
 
@@ -55,6 +57,8 @@ async def test_history_asks_for_what_is_wanted_and_tells_of_more(site: Site) -> 
     assert site.controller.asked[0].startswith("n1 17")
     assert site.controller.asked[0].endswith(" 7")
     assert site.controller.asked[1] == " 0 200"
+    none = await site.vgpu("history", "--node", "n9")
+    assert (none.code, none.err) == (0, "hint: nothing of this is on record; has the pool a node 'n9'?\n")
     (entry,) = json.loads(document.out)["entries"]
     assert (entry["created"], entry["index"]) == (["3g.40gb@0"], 0)
     assert (wrong.code, wrong.out) == (2, "")

@@ -83,7 +83,7 @@ class Controller:
     async def history(self, node: str, since: float, limit: int) -> pb.HistoryReply:
         self.asked.append(f"{node} {since:.0f} {limit}")
         entry = pb.HistoryEntry(at=1000.0, what="changed", node="n1", gpu="GPU-1", created=["3g.40gb@0"], why="as told")
-        return pb.HistoryReply(entries=[entry], more=True)
+        return pb.HistoryReply(entries=[entry], more=True) if node != "n9" else pb.HistoryReply()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,10 +172,38 @@ async def test_munged_away_is_a_link_error_and_no_verdict_on_the_caller(socket: 
     assert caught.value.transient
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:http", "127.0.0.1"])
-async def test_no_controller_is_a_link_error(socket: Path, address: str) -> None:
-    with pytest.raises(LinkError, match="no controller at"):
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("127.0.0.1:1", "Connection refused"),
+        ("no-such-host.invalid:1", "[A-Z].*"),
+        ("127.0.0.1:http", ".*http.*"),
+        ("127.0.0.1", ".+"),
+    ],
+)
+async def test_no_controller_is_a_link_error(socket: Path, address: str, why: str) -> None:
+    with pytest.raises(LinkError, match=rf"^no controller at {address}: {why}$"):
         await open_link(address, munge=Munge(socket))
+
+
+async def test_what_listens_and_is_no_controller_is_told_as_such(tmp_path: Path) -> None:
+    async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-other\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(other, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(LinkError, match=f"^no controller at 127.0.0.1:{port}: something else listens there$"):
+            await open_link(f"127.0.0.1:{port}", munge=Munge(tmp_path / "none"))
+
+
+async def test_who_takes_the_controller_for_another_user_is_told(socket: Path) -> None:
+    server, port = await serve(Echo(), listen="127.0.0.1:0", munge=Munge(socket), trusted=ROOT)
+    with pytest.raises(Untrusted, match=r"^munge: Unauthorized credential") as told:
+        async with await open_link(f"127.0.0.1:{port}", munge=Munge(socket), server_uid=5) as link:
+            await link.status()
+    assert "--controller-uid" in told.value.hint
+    await server.stop(None)
 
 
 async def test_a_controller_that_hangs_is_told_as_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line as a whole: how it starts, what it refuses, how it says so."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,17 @@ def test_a_users_mistake_is_two_lines_and_an_exit_code(
     assert out == ""
     assert err.startswith(error)
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_that_nobody_reads_has_a_code_of_its_own(unbuffered: str, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [sys.executable, "-c", "from slurm_plugin.cli.main import main; main()", "lab", "list", f"--dir={tmp_path}"]
+    env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, env=env, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (main.NOBODY_READS, b"")
 
 
 def test_a_wrong_pool_file_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from slurm_plugin.catalogue import Class, Exclusive
 from slurm_plugin.classes import NamedClass, Products, build
 from slurm_plugin.config import load_pool, parse_pool
 from slurm_plugin.config_schema import MAX_CLASSES
+from slurm_plugin.document import FILE_BYTES
 from slurm_plugin.errors import ConfigError
 from slurm_plugin.mig.products import load_products
 from slurm_plugin.pool import Mode, QueueReader, Share, StuckProlog
@@ -275,13 +276,19 @@ def test_layout_must_fit_one_product_when_none_is_named() -> None:
     parse_pool(SHORT + "    layout: {1g.18gb: 7}\n")
 
 
-@pytest.mark.parametrize("bad", ["missing", "binary"])
-def test_file_that_cant_be_read(tmp_path: Path, bad: str) -> None:
-    path = tmp_path / "pool.yaml"
-    if bad == "binary":
-        path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match=str(path)):
-        load_pool(path)
+def test_file_that_cant_be_read(tmp_path: Path) -> None:
+    binary, long = tmp_path / "binary.yaml", tmp_path / "long.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    long.write_text("#" * (FILE_BYTES + 1))
+    for path, said in (
+        (tmp_path / "none.yaml", f"no such file: {tmp_path}/none.yaml"),
+        (tmp_path, f"can't read {tmp_path}: Is a directory"),
+        (binary, f"can't read {binary}: it is not a text in UTF-8"),
+        (long, f"{long} is longer than {FILE_BYTES} bytes"),
+    ):
+        with pytest.raises(ConfigError) as told:
+            load_pool(path)
+        assert str(told.value) == said
 
 
 def test_a_models_classes_are_built_once_however_many_the_admin_names(monkeypatch: pytest.MonkeyPatch) -> None:

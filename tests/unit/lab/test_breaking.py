@@ -29,8 +29,13 @@ def test_a_gpu_is_lost_and_found_again(made: Lab, tmp_path: Path) -> None:
 
 def test_a_fault_is_one_of_the_librarys_calls(made: Lab, tmp_path: Path) -> None:
     commands.fault("hpc", "n1", Fault(call="nvmlDeviceGetCount_v2", code=15, times=2), tmp_path)
-    with pytest.raises(LabError, match="no call 'nvmlNonsense'"):
-        commands.fault("hpc", "n1", Fault(call="nvmlNonsense", code=999), tmp_path)
+    for call, hint in (
+        ("nvmldevicegetcount", "did you mean nvmlDeviceGetCount_v2 or "),
+        ("foo", "NVML's C names, such"),
+    ):
+        with pytest.raises(LabError, match=f"no call '{call}'") as told:
+            commands.fault("hpc", "n1", Fault(call=call, code=999), tmp_path)
+        assert told.value.hint.startswith(hint)
     with pytest.raises(LabError, match="does nothing") as told:
         commands.fault("hpc", "n1", Fault(call="nvmlDeviceGetCount_v2"), tmp_path)
     assert "--code" in told.value.hint
