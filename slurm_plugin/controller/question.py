@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_plugin.controller.look import Here, bits_of, follows, look
+from slurm_plugin.controller.look import Here, bits_of, look
 from slurm_plugin.controller.sights import Sights
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand, Key
@@ -19,6 +19,7 @@ from slurm_plugin.planning import Reach
 
 WHERES_MAX = 64  # sets of nodes that waiting jobs may have; jobs with further ones wait until these are served
 SEVERAL_MAX = 8  # jobs that need several slices of a node and are planned for at once
+HOPELESS_MAX = 32  # kinds of such jobs that no node could serve, and after which nobody else is looked for
 TIERS = (1, 2, 4, 8, 16, 32, 64)  # so many slices are served strictly in turn; further ones by their age
 AGE_S = 60.0  # ages are told apart by so much: a plan does not differ by a second
 
@@ -65,10 +66,7 @@ def _places(state: State, here: Mapping[str, Here], wanted: Sequence[Demand]) ->
     for demand in wanted:
         if demand.where not in sets and len(sets) < WHERES_MAX + len(state.reaches):
             sets[demand.where] = frozenset(offers[nth].name for nth in demand.places(offers))
-    homes: dict[int, list[str]] = {}
-    for demand in wanted:
-        if not demand.single and demand.where in sets and len(homes) < SEVERAL_MAX:
-            homes[demand.job_id] = _homes(state, here, demand, _reached(state, sets, demand))
+    homes = _all_homes(state, sets, wanted)
     for job_id, nodes in homes.items():
         for nth, name in enumerate(nodes):
             sets["home", job_id, nth] = frozenset({name})
@@ -97,29 +95,56 @@ def _reached(state: State, sets: Mapping[Key, frozenset[str]], demand: Demand) -
     return names & sets["reach", demand.gres_class] if demand.gres_class in state.reaches else names
 
 
-def _homes(state: State, here: Mapping[str, Here], demand: Demand, names: frozenset[str]) -> list[str]:
-    """As many nodes as one element of it needs, those first that lack least; none when there are not enough."""
+def _all_homes(state: State, sets: Mapping[Key, frozenset[str]], wanted: Sequence[Demand]) -> dict[int, list[str]]:
+    """For the first jobs that need several slices of a node, and of which it can be told where: those nodes."""
+    homes: dict[int, list[str]] = {}
+    hopeless: set[Key] = set()
+    promised: dict[str, int] = {}
+    for demand in wanted:
+        if demand.single or demand.where not in sets or demand.key in hopeless:
+            continue
+        if len(homes) >= SEVERAL_MAX or len(hopeless) >= HOPELESS_MAX:
+            break
+        if chosen := _homes(state, demand, _reached(state, sets, demand), promised):
+            homes[demand.job_id] = chosen
+        else:
+            hopeless.add(demand.key)
+    return homes
+
+
+def _homes(state: State, demand: Demand, names: frozenset[str], promised: dict[str, int]) -> list[str]:
+    """As many nodes as one element of it needs, those first that lack least; none when there are not enough.
+
+    `promised`: memory slices of each node that jobs before it are to have there, to which it adds its own.
+    """
     profiles = state.serving.profiles.get(demand.gres_class, ())
     able = []
     for name in sorted(names):
-        there, could = _capacity(state, here[name], profiles)
-        if could >= demand.count:
-            able.append((max(0, demand.count - there), name not in demand.wanted_nodes, name))
-    chosen = [name for _, _, name in sorted(able)[: demand.nodes]]
-    return chosen if len(chosen) == demand.nodes else []
+        there, could, size = _capacity(state, name, profiles)
+        others = -(-promised.get(name, 0) // size)
+        if could - others >= demand.count:
+            able.append((max(0, demand.count - max(0, there - others)), name not in demand.wanted_nodes, name, size))
+    chosen = sorted(able)[: demand.nodes]
+    if len(chosen) < demand.nodes:
+        return []
+    for *_, name, size in chosen:
+        promised[name] = promised.get(name, 0) + size * demand.count
+    return [name for _, _, name, _ in chosen]
 
 
-def _capacity(state: State, node: Here, profiles: Sequence[str]) -> tuple[int, int]:
-    """Slices of a class that are idle on a node, and how many there could be."""
-    there = could = 0
-    changeable = follows(state, node.state)
-    for one, _ in state.recuts.sights.nodes[node.state.name].seen:
-        shapes = state.recuts.sights.shapes[one.model]
+def _capacity(state: State, node: str, profiles: Sequence[str]) -> tuple[int, int, int]:
+    """Slices of a class that are idle on a node, how many there could be, and the memory slices of the smallest."""
+    sights = state.recuts.sights
+    there = could = size = 0
+    for one, _ in sights.nodes[node].seen:
+        shapes = sights.shapes[one.model]
+        able = [shapes[name] for name in profiles if name in shapes]
         has = sum(name in profiles for name, _ in one.idle)
-        there += has
         free = ~(one.blocked | bits_of(shapes, one.fixed))
-        could += max([has, *(_packed(shapes[name], free) for name in profiles if name in shapes and changeable)])
-    return there, could
+        there += has
+        could += max([has, *(_packed(shape, free) for shape in able if one.open)])
+        size = min([shape.size for shape in able] + [size] * (size > 0), default=0)
+    return there, could, max(1, size)
 
 
 def _packed(profile: Shape, free: int) -> int:
@@ -149,11 +174,19 @@ def _lines(
         name, tier = demand.gres_class, bisect_right(TIERS, before)
         account = demand.account if _promised(state, demand) else ""
         age_s = state.now - demand.submitted_at if demand.submitted_at else 0.0
+        bundle = "" if demand.single else str(demand.job_id)
         for allowed, count in _shares(state, demand, places, homes):
-            one = growing.get(key := (name, tier, allowed, account))
+            one = growing.get(key := (name, tier, allowed, account, bundle))
             if one is None:
-                profiles = state.serving.profiles[name]
-                line = Line(name=name, profiles=profiles, count=0, tier=tier, places=allowed, account=account)
+                line = Line(
+                    name=name,
+                    profiles=state.serving.profiles[name],
+                    count=0,
+                    tier=tier,
+                    places=allowed,
+                    account=account,
+                    bundle=bundle,
+                )
                 one = growing[key] = _Growing(line)
             one.count, one.age_s = one.count + count, max(one.age_s, age_s)
             one.jobs.append(demand)

@@ -1,16 +1,18 @@
 """From the question to the plan: what changes, what serves whom then, and what still waits, each with its reason."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_plugin.mig.geometry import Layout
 from slurm_plugin.planner.greedy import greedy, stay
 from slurm_plugin.planner.market import Answer, Market, market, secured
-from slurm_plugin.planner.problem import GpuState, Problem, Want, wants
+from slurm_plugin.planner.problem import GpuState, Line, Problem, Want, line_order, wants
 from slurm_plugin.planner.program import solve
 from slurm_plugin.planner.restore import restored
 from slurm_plugin.planner.trim import Move, trimmed
 from slurm_plugin.planner.why import Reasons, Unserved, unserved
+
+TRIES_MAX = 4  # plans that are made to find out which bundles can be had
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +54,35 @@ def plan(problem: Problem, solver: Solver = solve) -> Plan:
     """What to re-cut, or why nothing. Equal problems give equal plans, in whatever order they are written.
 
     A plan serves more than what is there now, the most important first, or it changes nothing (but see
-    `Limits.restore`). Nothing fixed is touched, and no guarantee gets less than it has.
+    `Limits.restore`). Nothing fixed is touched, and no guarantee gets less than it has. Bundles that can't be had whole
+    are left out: first the last one in turn, and before TRIES_MAX plans are made all that can't, and then all that there are.
     """
+    found, lines = _plan(problem, solver), problem.lines
+    for left in reversed(range(TRIES_MAX)):
+        broken = _broken(found)
+        if not broken:
+            break
+        out = broken[-1:] if left > 1 else broken if left else [line.bundle for line in lines if line.bundle]
+        lines = tuple(line for line in lines if line.bundle not in out)
+        found = _plan(replace(problem, lines=lines), solver)
+    if len(lines) < len(problem.lines):
+        found = replace(found, unserved=(*found.unserved, *_left_out(problem, lines)))
+    return found
+
+
+def _broken(found: Plan) -> list[str]:
+    """Bundles that are served in part or not at all, as they come in turn."""
+    lines = {one.want.line for one in found.unserved if one.want.line is not None and one.want.line.bundle}
+    return list(dict.fromkeys(line.bundle for line in sorted(lines, key=line_order)))
+
+
+def _left_out(problem: Problem, lines: tuple[Line, ...]) -> list[Unserved]:
+    out = replace(problem, lines=tuple(line for line in problem.lines if line not in lines), guarantees=())
+    why = "its slices can't be had all together now, and some of them start nothing"
+    return [Unserved(want=want, count=want.count, why=why) for want in wants(out)]
+
+
+def _plan(problem: Problem, solver: Solver) -> Plan:
     wanted = wants(problem)
     asked = market(problem, wanted)
     now = stay(asked)

@@ -48,6 +48,7 @@ class Line:
     age_s: float = 0.0  # of its oldest job
     places: frozenset[str] | None = None  # None: anywhere
     account: str = ""
+    bundle: str = ""  # lines of one bundle are served whole and together, or nothing changes for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ def counted(gpus: Sequence[GpuState]) -> dict[GpuState, int]:
 
 def wants(problem: Problem) -> tuple[Want, ...]:
     """Every guarantee and every line, in the order in which they are served; equal for equal input in any order."""
-    lines = sorted((line for line in problem.lines if line.count > 0), key=_line_order)
+    lines = sorted((line for line in problem.lines if line.count > 0), key=line_order)
     left = [line.count for line in lines]
     found: list[Want] = []
     for promise in sorted(problem.guarantees, key=lambda g: (g.name, g.gres_class, g.account, g.at_least)):
@@ -138,9 +139,9 @@ def wants(problem: Problem) -> tuple[Want, ...]:
     return tuple(found)
 
 
-def _line_order(line: Line) -> tuple[int, float, str, str, tuple[str, ...], tuple[str, ...], int]:
+def line_order(line: Line) -> tuple[object, ...]:
     places = tuple(sorted(line.places)) if line.places is not None else ("",)
-    return (line.tier, -line.age_s, line.name, line.account, places, line.profiles, line.count)
+    return (line.tier, -line.age_s, line.name, line.account, places, line.profiles, line.count, line.bundle)
 
 
 def _want(problem: Problem, line: Line | None, promise: Guarantee | None, count: int, oldest_s: float = 0.0) -> Want:

@@ -199,6 +199,56 @@ def test_two_slices_of_one_node_are_cut_on_one_node() -> None:
     assert len(world.jobs) == 3
 
 
+def test_two_slices_of_one_node_are_cut_on_gpus_that_are_free_in_part() -> None:
+    gpus = {"n1": [gpu("g0", SEVEN), gpu("g1", SEVEN, index=1)]}
+    world = World(gpus, pools.group("n1"), planning=FOLLOW)
+    for one in world.gpus["n1"]:
+        job, world.next_job = world.next_job, world.next_job + 1
+        world.jobs[job] = pools.running(job, "1g.10gb")
+        world.grants["n1", job] = pools.grant(job, "1g.10gb", one.instances[0].uuid)
+    world.recount()
+    world.submit("3g.40gb", count=2)
+    passes(world)
+    assert [run.gres[0].count for run in world.jobs.values()] == [1, 1, 2]
+    for one in world.gpus["n1"]:
+        assert sorted(i.profile for i in one.instances) == ["1g.10gb"] * 4 + ["3g.40gb"]
+
+
+def test_jobs_that_need_several_slices_are_given_nodes_of_their_own() -> None:
+    world = cluster(SEVEN, SEVEN, SEVEN)
+    for _ in range(3):
+        world.submit("3g.40gb", count=2)
+    world.carry_out(world.decide(world.views()))
+    assert {target.node for target in world.recuts.targets.values()} == {"n1", "n2", "n3"}
+    passes(world)
+    assert len(world.jobs) == 3
+
+
+def test_nothing_is_cut_for_a_part_of_what_a_job_needs_on_one_node() -> None:
+    """The node could have three 3g, but one of its GPUs is cut for a job before it."""
+    gpus = {"n1": [gpu("g0", SEVEN), gpu("g1", SEVEN, index=1)]}
+    world = World(gpus, pools.group("n1"), planning=FOLLOW)
+    world.jobs[1] = pools.running(1, "1g.10gb")
+    world.grants["n1", 1] = pools.grant(1, "1g.10gb", gpus["n1"][1].instances[0].uuid)
+    world.next_job = 2
+    world.recount()
+    world.submit("7g.80gb", priority=9)
+    world.submit("3g.40gb", count=3)
+    passes(world)
+    assert [i.profile for i in world.gpus["n1"][0].instances] == ["7g.80gb"]
+    assert [i.profile for i in world.gpus["n1"][1].instances] == ["1g.10gb"] * 7
+
+
+def test_jobs_that_no_node_can_serve_keep_no_others_from_being_planned_for() -> None:
+    world = cluster(SEVEN)
+    for count in range(2, 14):
+        world.submit("7g.80gb", count=count, priority=9)
+    world.submit("3g.40gb", count=2)
+    passes(world)
+    assert shapes(world, "n1") == ["3g.40gb", "3g.40gb"]
+    assert len(world.jobs) == 1
+
+
 def test_a_node_changes_no_more_gpus_at_once_than_it_may() -> None:
     gpus = {"n1": [gpu(f"g{nth}", SEVEN, index=nth) for nth in range(4)]}
     world = World(gpus, pools.group("n1"), planning=replace(FOLLOW, changing_of_node=2))

@@ -189,3 +189,44 @@ def test_a_job_that_may_run_in_fewer_places_does_not_use_up_a_promise() -> None:
     assert served(plan(problem([east, west], waiting, guarantees=[promise]))) == {"p": 2}
     anywhere = line("3g.20gb", 2, account="a")
     assert served(plan(problem([east, west], anywhere, guarantees=[promise]))) == {"3g.20gb": 2}
+
+
+def test_a_bundle_that_can_not_be_had_whole_has_nothing_cut_for_it() -> None:
+    half = gpu(fixed=SEVEN[:1], idle=SEVEN[1:])
+    asked = problem([half], line("3g.20gb", 2, bundle="7"), line("1g.5gb", 6))
+    found = plan(asked)
+    assert not found.steps
+    assert served(found) == {"1g.5gb": 6}
+    (left,) = found.unserved
+    assert (left.count, left.why) == (2, "its slices can't be had all together now, and some of them start nothing")
+    apart = replace(asked, lines=tuple(replace(one, bundle="") for one in asked.lines))
+    assert served(plan(apart))["3g.20gb"] == 1
+
+
+def test_a_bundle_is_cut_on_gpus_that_are_free_in_part() -> None:
+    half = gpu(fixed=SEVEN[:1], idle=SEVEN[1:])
+    found = plan(problem([(half, 2)], line("3g.20gb", 2, bundle="7")))
+    assert [(step.gpus, step.create) for step in found.steps] == [(2, (("3g.20gb", 4),))]
+    assert not found.unserved
+
+
+def test_of_two_bundles_that_want_the_same_the_first_has_it() -> None:
+    first, second = line("3g.20gb", 2, bundle="1", tier=1), line("4g.20gb", 1, bundle="2", tier=2)
+    found = plan(problem([gpu(idle=SEVEN)], second, first))
+    assert served(found) == {"3g.20gb": 2}
+    assert [left.want.line for left in found.unserved] == [second]
+
+
+def test_a_bundle_in_two_places_is_had_in_both_or_in_none() -> None:
+    here, there = (line("7g.40gb", 1, bundle="1", places=frozenset({at})) for at in ("east", "west"))
+    east = gpu(idle=SEVEN, place="east")
+    assert not plan(problem([east, gpu(fixed=SEVEN[:1], place="west")], here, there)).steps
+    assert len(plan(problem([east, gpu(idle=SEVEN, place="west")], here, there)).steps) == 2
+
+
+@pytest.mark.parametrize("bundles", [2, 9])
+def test_bundles_that_can_not_be_had_keep_nothing_from_the_rest(bundles: int) -> None:
+    hopeless = [line("7g.40gb", 2, bundle=str(nth), tier=nth) for nth in range(bundles)]
+    found = plan(problem([gpu(idle=SEVEN)], *hopeless, line("3g.20gb", 2, tier=99)))
+    assert served(found) == {"3g.20gb": 2}
+    assert len(found.unserved) == bundles

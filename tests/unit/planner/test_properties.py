@@ -173,3 +173,18 @@ def test_what_waits_behind_changes_nothing_for_what_waits_in_front(asked: Proble
     both, alone = plan(asked), plan(front)
     if {both.solver, alone.solver} <= {"none", "fast", "exact"}:
         assert worth(both)[:3] == worth(alone)[:3]
+
+
+@given(problems(), st.integers(0, 2**32))
+@settings(deadline=None, max_examples=40)
+def test_bundles_are_served_whole_or_not_at_all(asked: Problem, seed: int) -> None:
+    rng = random.Random(seed)
+    lines = (replace(one, bundle=rng.choice(("", "a", "b", "c"))) for one in asked.lines)
+    asked = replace(asked, lines=tuple(dict.fromkeys(lines)))
+    found = plan(asked)
+    after(found, asked)
+    for bundle in {one.bundle for one in asked.lines if one.bundle}:
+        wanted = sum(one.count for one in asked.lines if one.bundle == bundle)
+        had = sum(one.count for one in found.served if one.want.line and one.want.line.bundle == bundle)
+        left = sum(one.count for one in found.unserved if one.want.line and one.want.line.bundle == bundle)
+        assert (had, left) in ((wanted, 0), (0, wanted))
