@@ -55,7 +55,7 @@ def plan(problem: Problem, solver: Solver = solve) -> Plan:
 
     A plan serves more than what is there now, the most important first, or it changes nothing (but see
     `Limits.restore`). Nothing fixed is touched, and no guarantee gets less than it has. Bundles that can't be had whole
-    are left out: first the last one in turn, and before TRIES_MAX plans are made all that can't, and then all that there are.
+    are left out: the last one in turn, then another one, then all that can't, and then all that there are.
     """
     found, lines = _plan(problem, solver), problem.lines
     for left in reversed(range(TRIES_MAX)):
