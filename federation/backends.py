@@ -9,8 +9,6 @@ from federation.executors.host import MountedHost
 from federation.executors.local import LocalExecutor
 from federation.executors.slurm import SlurmExecutor
 from federation.executors.spool import Spool
-from federation.executors.ssh_host import SshHost
-from federation.executors.ssh_link import SshLink
 from federation.model.token import Key
 from federation.ports import Executor, Places
 
@@ -46,6 +44,9 @@ def backends(pools: Mapping[str, PoolRules], changed: Changed) -> Backends:
             host = MountedHost(Spool(backend.folder, shared=True), backend.site, least_uid=backend.least_uid)
             found.pools[name] = SlurmExecutor(backend.slurm, host)
         elif isinstance(backend, DistantPool):
+            from federation.executors.ssh_host import SshHost  # as in config_pools
+            from federation.executors.ssh_link import SshLink
+
             there = SshHost(SshLink(backend.login), backend.place)
             found.pools[name] = SlurmExecutor(backend.slurm, there)
             found.closing.append(there.close)

@@ -1,17 +1,23 @@
-"""The pools of fed.yaml, as what their executors are made from."""
+"""The pools of fed.yaml, as what their executors are made from.
+
+What an `ssh` pool needs is imported where there is one: paramiko takes a quarter of a daemon's start.
+"""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from federation.config_schema import LocalPoolSection, LoginSection, PoolSection, SlurmPoolSection, SshPoolSection
 from federation.executors.local import LocalPool
 from federation.executors.slurm import SlurmPool
 from federation.executors.slurm_commands import Where
 from federation.executors.spool import Spool
-from federation.executors.ssh_host import SshPlace
-from federation.executors.ssh_link import Login
 from slurm_plugin.slurm.process import Site
+
+if TYPE_CHECKING:
+    from federation.executors.ssh_host import SshPlace
+    from federation.executors.ssh_link import Login
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +35,8 @@ class DistantPool:
     """Slurm behind a login node."""
 
     slurm: SlurmPool
-    login: Login
-    place: SshPlace
+    login: "Login"
+    place: "SshPlace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +58,12 @@ def _backend(name: str, pool: PoolSection, least_uid: int) -> LocalPool | Mounte
         made = _slurm(name, pool.most_jobs, slurm)
         return MountedPool(slurm=made, folder=slurm.folder, site=site, least_uid=least_uid)
     assert pool.ssh is not None  # one of them is: the schema holds it
-    ssh = pool.ssh
+    return _distant(name, pool.most_jobs, pool.ssh, least_uid)
+
+
+def _distant(name: str, most_jobs: int, ssh: SshPoolSection, least_uid: int) -> DistantPool:
+    from federation.executors.ssh_host import SshPlace
+
     place = SshPlace(
         copies=Spool(ssh.folder),
         users=frozenset(ssh.users),
@@ -60,7 +71,7 @@ def _backend(name: str, pool: PoolSection, least_uid: int) -> LocalPool | Mounte
         bin_dir=str(ssh.bin_dir or ""),
         least_uid=least_uid,
     )
-    return DistantPool(slurm=_slurm(name, pool.most_jobs, ssh), login=_login(ssh, ssh.jump), place=place)
+    return DistantPool(slurm=_slurm(name, most_jobs, ssh), login=_login(ssh, ssh.jump), place=place)
 
 
 def _local(name: str, pool: PoolSection, local: LocalPoolSection, least_uid: int) -> LocalPool:
@@ -87,7 +98,9 @@ def _slurm(name: str, most_jobs: int, slurm: SlurmPoolSection | SshPoolSection) 
     )
 
 
-def _login(section: LoginSection, jump: LoginSection | None = None) -> Login:
+def _login(section: LoginSection, jump: LoginSection | None = None) -> "Login":
+    from federation.executors.ssh_link import Login
+
     return Login(
         host=section.host,
         user=section.user,

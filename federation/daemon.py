@@ -47,7 +47,7 @@ from slurm_plugin.agent.ready import tell_ready
 log = logging.getLogger(__name__)
 
 TIDY_S = 3600.0  # between looks for folders of jobs that are forgotten
-TIDY_PAGE = 500  # jobs asked about at once
+TIDY_PAGE = 100  # jobs asked about at once
 
 
 class _Themselves(Mapping[str, str]):
@@ -109,7 +109,6 @@ class Daemon:
             stack.callback(self._audit.close)
             stack.push_async_callback(self._writer.close)
             stack.push_async_callback(self._backends.close)
-            await self._tidy()
             task = asyncio.create_task(self._serve())
             stack.push_async_callback(_ended, task)
             stack.push_async_callback(self._mover.close)
@@ -163,17 +162,17 @@ class Daemon:
 
     async def _tidied(self) -> None:
         while True:
+            await self._tidy()
             await asyncio.sleep(TIDY_S)
-            await self._tidy(newer_s=TIDY_S)
 
-    async def _tidy(self, newer_s: float = 0.0) -> None:
-        """Drop what is kept of jobs that the journal does not know. `newer_s`: those may be submitted just now."""
+    async def _tidy(self) -> None:
+        """Drop what is kept of jobs that the journal does not know; those of the last hour may be submitted just now."""
         tokens = await asyncio.to_thread(lambda: list(self._spool.tokens()))
         for start in range(0, len(tokens), TIDY_PAGE):
             for token, job in (await self._jobs(tokens[start : start + TIDY_PAGE])).items():
                 if job is not None and job.state is Origin.DONE:
                     await asyncio.to_thread(self._spool.drop_inputs, token)
-                elif job is None and (token.int >> 80) / 1000 < time.time() - newer_s:
+                elif job is None and (token.int >> 80) / 1000 < time.time() - TIDY_S:
                     await asyncio.to_thread(self._spool.drop, token)
 
     async def _jobs(self, tokens: Sequence[UUID]) -> dict[UUID, Job | None]:

@@ -40,7 +40,7 @@ class Spool:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def begin(self, token: UUID, home: Home) -> Path:
-        """The folder for a job's inputs, empty. Crash: it is cleared away at the next start."""
+        """The folder for a job's inputs, empty. Crash: it is cleared away an hour later."""
         inputs = self._job(token) / "inputs"
         shutil.rmtree(inputs, ignore_errors=True)
         inputs.mkdir(mode=0o700, parents=True)
