@@ -48,6 +48,8 @@ ROOMS_S = 10.0  # between lists of pools, for peers
 FORGET_S = 3600.0  # between clearings of what is remembered for long enough
 CALLS = 16  # of one pool's backend at a time
 MOST_CALLS = 4096  # of one pool's backend, begun or waiting; more are dropped
+ROOM_S = 20.0  # longest wait for what one pool's backend has: the others' is told no later
+MOST_WHY = 400  # characters of why a pool can't tell
 CALL_S = 120.0  # longest call of a backend; then its outcome is unknown
 
 
@@ -221,17 +223,26 @@ class Runner:
     async def _rooms(self) -> Rooms:
         """What each pool's backend says, less what this site's own rules leave. A pool that can't tell has none."""
         taken = await self._writer.run(lambda store: Counter(store.attempts()))
+        pools = self.engine.target.house.pools.items()
+        found = await asyncio.gather(*(self._room(pool) for pool, _ in pools))
         rooms = []
-        for pool, most in self.engine.target.house.pools.items():
+        for (pool, most), room in zip(pools, found, strict=True):
             open_jobs = sum(count for (name, _), count in taken.items() if name == pool)
-            try:
-                async with asyncio.timeout(CALL_S):
-                    room = await self._adapters.executors[pool].room()
-            except (FedError, TimeoutError):
-                room = Room(pool=pool, free_jobs=0, free_cpus=0)
             free_jobs = max(0, min(room.free_jobs, most - open_jobs)) if self._accepting else 0
-            rooms.append(replace(room, pool=pool, free_jobs=free_jobs))
+            why = room.why if self._accepting else "its site is draining"
+            rooms.append(replace(room, pool=pool, free_jobs=free_jobs, why=why))
         return Rooms(pools=tuple(rooms))
+
+    async def _room(self, pool: str) -> Room:
+        why = f"no answer within {ROOM_S:g} s"
+        try:
+            async with asyncio.timeout(ROOM_S):
+                return await self._adapters.executors[pool].room()
+        except TimeoutError:
+            log.info("backend.no_answer", extra={"pool": pool, "what": "room", "why": why})
+        except FedError as error:
+            why = str(error)[:MOST_WHY]
+        return Room(pool=pool, free_jobs=0, free_cpus=0, why=why)
 
     # -- effects
 

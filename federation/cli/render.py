@@ -99,10 +99,11 @@ def pool_lines(found: PoolList) -> Iterator[str]:
             slices(p) or "-",
             f"{p.longest_s} s" if p.longest_s else "any",
             price(p) or "-",
+            p.why,
         )
         for p in found.pools
     )
-    yield from table(("POOL", "LINK", "FREE", "CPUS", "SLICES", "LONGEST", "PRICE"), rows)
+    yield from table(("POOL", "LINK", "FREE", "CPUS", "SLICES", "LONGEST", "PRICE", "WHY NOT"), rows)
     if found.budgets:
         yield ""
         spent = ((one.account or "(none)", f"{one.per_day:.2f}", f"{one.spent:.2f}") for one in found.budgets)

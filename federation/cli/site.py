@@ -82,5 +82,7 @@ def _in_service(known: PeerList, offered: PoolList) -> list[str]:
             continue
         reason = f"its daemon, its address {peer.address}" if peer.address else "it dials us: its daemon"
         problems.append(f"no link to {peer.site} for {peer.silent_s:.0f} s: look at {reason}, and both logs")
-    problems += [f"pool {pool.pool} has room for no job" for pool in offered.pools if not pool.free_jobs]
+    problems += [
+        f"pool {pool.pool} takes no job: {pool.why or 'it is full'}" for pool in offered.pools if not pool.free_jobs
+    ]
     return problems if offered.pools else [*problems, "no pool is known: jobs have nowhere to go"]

@@ -214,4 +214,5 @@ def _pool(pool: Pool) -> PoolView:
         price_per_hour=pool.room.price_per_hour,
         gpu_price_per_hour=pool.room.gpu_price_per_hour,
         longest_s=pool.room.longest_s,
+        why=pool.room.why,
     )

@@ -75,6 +75,7 @@ class PoolView:
     price_per_hour: float  # of a CPU, or of a slice where GPUs have no price
     gpu_price_per_hour: float  # of a whole GPU; 0: none
     longest_s: int  # 0: any
+    why: str  # it takes no jobs now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

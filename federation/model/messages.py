@@ -107,6 +107,7 @@ class Room:
     price_per_hour: float = 0.0  # of one CPU; of one slice for a job that has slices, unless GPUs have a price
     gpu_price_per_hour: float = 0.0  # of a whole GPU: a slice pays its part of the memory; 0: none
     longest_s: int = 0  # time limit that it allows; 0: any
+    why: str = ""  # it takes no jobs now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

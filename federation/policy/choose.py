@@ -122,7 +122,7 @@ def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
     if no := _barred(ask, pool, rules):
         return no
     if room.free_jobs - pool.sent <= 0:
-        return "full: it takes no more jobs now"
+        return room.why or "full: it takes no more jobs now"
     if room.longest_s and spec.time_limit_s > room.longest_s:
         return f"its longest time limit is {room.longest_s} s"
     fit = fits(spec, pool)

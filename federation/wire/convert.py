@@ -98,6 +98,7 @@ def _room_to_wire(room: m.Room) -> pb.Room:
         price_per_hour=room.price_per_hour,
         gpu_price_per_hour=room.gpu_price_per_hour,
         longest_s=room.longest_s,
+        why=room.why,
     )
 
 
@@ -199,6 +200,7 @@ def _room_from_wire(room: pb.Room) -> m.Room:
         price_per_hour=max(0.0, _number(room.price_per_hour)),
         gpu_price_per_hour=max(0.0, _number(room.gpu_price_per_hour)),
         longest_s=room.longest_s,
+        why=room.why[:MAX_TEXT],
     )
 
 

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
+from federation.errors import Unavailable
 from federation.model.job import Job
 from federation.model.messages import Message, Room
 from federation.model.spec import JobSpec
@@ -34,9 +35,12 @@ class Backend:
     forgotten: set[Key] = field(default_factory=set)
     size: int = 0  # of the output
     full: bool = False
+    why: str = ""  # it does not tell what room it has
     changed: Callable[[Key], None] = lambda key: None
 
     async def room(self) -> Room:
+        if self.why:
+            raise Unavailable(self.why)
         free = 0 if self.full else 100_000
         return Room(pool="batch", free_jobs=free, free_cpus=free)
 

@@ -61,6 +61,18 @@ async def test_a_job_runs_at_home_when_there_is_room(net: Net) -> None:
         assert len(edge.backend.ran) == 5
 
 
+async def test_why_a_pool_takes_nothing_is_what_a_job_is_told(net: Net) -> None:
+    edge = net.site("edge")
+    edge.backend.why = "sinfo: nobody answers"
+    async with edge.up():
+        tokens = await submit(edge, 1)
+
+        async def told() -> bool:
+            return (await jobs(edge, tokens))[0].why == "no pool fits now: edge/batch: sinfo: nobody answers"
+
+        await until(told)
+
+
 async def test_what_was_accepted_without_a_link_goes_when_there_is_one(net: Net, pair: tuple[Site, Site]) -> None:
     edge, hpc = pair
     net.cut = True

@@ -319,6 +319,7 @@ class Room(_message.Message):
     PRICE_PER_HOUR_FIELD_NUMBER: _builtins.int
     LONGEST_S_FIELD_NUMBER: _builtins.int
     GPU_PRICE_PER_HOUR_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
     pool: _builtins.str
     catalogue: _builtins.str
     """the text that slurm_plugin/catalogue.py reads; empty: no slices"""
@@ -328,6 +329,7 @@ class Room(_message.Message):
     price_per_hour: _builtins.float
     longest_s: _builtins.int
     gpu_price_per_hour: _builtins.float
+    why: _builtins.str
     @_builtins.property
     def slices(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     def __init__(
@@ -342,10 +344,11 @@ class Room(_message.Message):
         price_per_hour: _builtins.float = ...,
         longest_s: _builtins.int = ...,
         gpu_price_per_hour: _builtins.float = ...,
+        why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalogue", b"catalogue", "free_cpus", b"free_cpus", "free_jobs", b"free_jobs", "gpu_price_per_hour", b"gpu_price_per_hour", "longest_s", b"longest_s", "pool", b"pool", "price_per_hour", b"price_per_hour", "slices", b"slices", "starts_in_s", b"starts_in_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalogue", b"catalogue", "free_cpus", b"free_cpus", "free_jobs", b"free_jobs", "gpu_price_per_hour", b"gpu_price_per_hour", "longest_s", b"longest_s", "pool", b"pool", "price_per_hour", b"price_per_hour", "slices", b"slices", "starts_in_s", b"starts_in_s", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -109,6 +109,7 @@ def test_each_reason_why_not() -> None:
     assert why(replace(CLOUD, linked=False)) == "no link now"
     assert why(replace(CLOUD, cools_for_s=12.0)) == "left alone for 12 s after failures"
     assert why(replace(CLOUD, sent=10)) == "full: it takes no more jobs now"
+    assert why(replace(CLOUD, room=replace(ROOM, free_jobs=0, why="sinfo: no answer"))) == "sinfo: no answer"
     assert why(replace(CLOUD, room=replace(ROOM, longest_s=60))) == "its longest time limit is 60 s"
     assert why(CLOUD, replace(SPEC, gres="vgpu:20gb")) == "it has no slices"
     broken = replace(CLOUD, room=replace(ROOM, catalogue="?"))

@@ -75,6 +75,7 @@ ROOMS = st.builds(
     starts_in_s=SECONDS,
     price_per_hour=SECONDS,
     gpu_price_per_hour=SECONDS,
+    why=TEXT,
     longest_s=SMALL,
 )
 MESSAGES: dict[type, st.SearchStrategy[m.Message]] = {
