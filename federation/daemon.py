@@ -8,7 +8,7 @@ import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -22,7 +22,7 @@ from federation.desk.desk import Desk, Staff
 from federation.desk.submit import Front as SubmitFront
 from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
-from federation.errors import ConfigError, FedError
+from federation.errors import ConfigError, FedError, Unavailable
 from federation.model.job import Job
 from federation.model.states import Origin
 from federation.model.token import Key
@@ -162,11 +162,12 @@ class Daemon:
 
     async def _tidied(self) -> None:
         while True:
-            await self._tidy()
+            with suppress(Unavailable):  # the journal has too much to do now
+                await self._tidy()
             await asyncio.sleep(TIDY_S)
 
     async def _tidy(self) -> None:
-        """Drop what is kept of jobs that the journal does not know; those of the last hour may be submitted just now."""
+        """Drop what is kept of jobs that the journal does not know; younger ones may be submitted just now."""
         tokens = await asyncio.to_thread(lambda: list(self._spool.tokens()))
         for start in range(0, len(tokens), TIDY_PAGE):
             for token, job in (await self._jobs(tokens[start : start + TIDY_PAGE])).items():
