@@ -22,7 +22,8 @@ def waits(one: Explanation, clock: Clock, *, private: bool) -> str:
                 f"it did not start on what was offered (a limit, CPUs, memory); others first until {clock(one.back_at)}"
             )
         case Why.BEHIND:
-            said = "jobs that come first want the idle slices too"
+            held_back = "the idle slices are held back, for guarantees or other jobs"
+            said = "jobs that come first want the idle slices too" if one.ahead else held_back
         case Why.CHANGE if one.change:
             later = " when jobs there end" if one.blockers else ""
             at = f" by {clock(one.change.at)}" if one.change.at else later

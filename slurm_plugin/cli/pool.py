@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from slurm_plugin.cli.view import NodeView, PlanView, PoolView
 
 APPLY_POLL_S = 0.5
+SECONDS_COUNT_S = 600
 HALF_A_DAY_S = 12 * 3600
 MAX_JOB_ID = (1 << 32) - 1
 OF_CONTROLLER = "pool.yaml"  # how the controller calls the text it was sent
@@ -202,8 +203,9 @@ def user_name(uid: int) -> str:
 
 
 def local_time(at: float) -> str:
-    """A time on this host's clock: 14:05 when it is within half a day, else with its date."""
-    form = "%H:%M" if abs(at - time.time()) < HALF_A_DAY_S else "%Y-%m-%d %H:%M"
+    """A time on this host's clock: 14:05:10 when it is near, 14:05 within half a day, else with its date."""
+    far = abs(at - time.time())
+    form = "%H:%M:%S" if far < SECONDS_COUNT_S else "%H:%M" if far < HALF_A_DAY_S else "%Y-%m-%d %H:%M"
     return time.strftime(form, time.localtime(at))
 
 

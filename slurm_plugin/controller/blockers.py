@@ -72,11 +72,6 @@ class Ground:
                 if node.group.takes(gpu.index) and not gpu.fault and gpu.mig is MigMode.ENABLED:
                     yield node, gpu
 
-    def shares(self, state: State, other: Demand) -> bool:
-        """Could the other take what would serve this one?"""
-        theirs = state.serving.profiles.get(other.gres_class, ())
-        return not set(theirs).isdisjoint(self.profiles)
-
     def ways(self, state: State) -> Iterator[Way]:
         """Every way to one slice more; one for which nobody has to end is free at 0."""
         ends = {job.job_id: job.ends_at or _NEVER for job in state.jobs if job.on_nodes}

@@ -40,7 +40,7 @@ def explain(state: State, decision: Decision | None, job: QueuedJob, planned: Se
     demand = state.loans.ranked(found[0], state.now)
     ground = Ground.of(state, demand)
     ways = tuple(ground.ways(state))
-    idle, withheld = _idle(ground, decision)
+    idle, withheld = _idle(state, ground, decision)
     known = replace(
         _base(job, demand.gres_class, demand.count, Why.BUSY),
         limit=_limit(job),
@@ -49,7 +49,7 @@ def explain(state: State, decision: Decision | None, job: QueuedJob, planned: Se
         kept=len(withheld & state.recuts.kept),
         gathered=_gathered(decision, job, withheld - state.recuts.kept),
         placeable=sum(placeable(gpu, node, ground.profiles) for node, gpu in ground.gpus()),
-        ahead=sum(1 for other in demands(state) if other.rank < demand.rank and ground.shares(state, other)),
+        ahead=_ahead(state, ground),
         strikes=demand.strikes,
         back_at=state.loans.passed_over_until(demand, state.now),
         change=_change(decision, ground, [*planned, *_kept(state, ground)]),
@@ -130,7 +130,7 @@ def _kept(state: State, ground: Ground) -> Iterator[Change]:
     for node, gpu in ground.gpus():
         room = state.recuts.rooms.get(gpu.uuid)
         if room is not None and room.job_id == ground.demand.job_id:
-            ends = f" until {_listed(room.behind)} end" if room.behind else ""
+            ends = f" until {_listed(room.behind)} {'ends' if len(room.behind) == 1 else 'end'}" if room.behind else ""
             yield Change(
                 node=node.name,
                 gpu=gpu.index,
@@ -153,11 +153,25 @@ def _planner(state: State, ground: Ground) -> str:
     return next(own, state.recuts.why)
 
 
-def _idle(ground: Ground, decision: Decision | None) -> tuple[frozenset[str], frozenset[str]]:
-    """Idle slices that serve it: those that are offered, and those that are held back."""
+def _ahead(state: State, ground: Ground) -> int:
+    """Waiting jobs that come first and could take what is idle for it, or, where nothing is, what may become so."""
+    idle = {uuid for node in ground.idle.values() for uuid in node}
+    there = {one.profile for node in ground.open for one in node.view.slices if one.uuid in idle} or {*ground.profiles}
+    ranked = (other for other in demands(state) if other.rank < ground.demand.rank)
+    return sum(1 for other in ranked if not there.isdisjoint(state.serving.profiles.get(other.gres_class, ())))
+
+
+def _idle(state: State, ground: Ground, decision: Decision | None) -> tuple[frozenset[str], frozenset[str]]:
+    """Idle slices that serve it: those that it may have, and those that are held back.
+
+    What a guarantee keeps is held back from all classes but the one it is offered as.
+    """
     all_ = frozenset(uuid for node in ground.idle.values() for uuid in node)
-    offers = (offer for node in ground.idle for offer in (decision.offers.get(node, ()) if decision else ()))
-    withheld = all_ & {offer.slice for offer in offers if offer.gres_class == WITHHELD}
+    offers = [offer for node in ground.idle for offer in (decision.offers.get(node, ()) if decision else ())]
+    others = {offer.slice for offer in offers if offer.gres_class != ground.demand.gres_class}
+    withheld = (
+        all_ & {offer.slice for offer in offers if offer.gres_class == WITHHELD} | all_ & others & state.recuts.kept
+    )
     return all_ - withheld, withheld
 
 

@@ -74,3 +74,9 @@ def test_what_it_got_is_told_with_a_few_slices() -> None:
     assert notice.runs([("n1", 2, "2g.20gb")]) == "got 2g.20gb on n1 GPU 2"
     many = notice.runs([("n1", nth, "1g.10gb") for nth in range(7)])
     assert many.endswith("1g.10gb on n1 GPU 3 and 3 more")
+
+
+def test_idle_slices_are_wanted_by_others_or_held_back() -> None:
+    one = replace(BASE, why=Why.BEHIND, ahead=1)
+    assert said(one) == "waits: jobs that come first want the idle slices too"
+    assert said(replace(one, ahead=0)) == "waits: the idle slices are held back, for guarantees or other jobs"

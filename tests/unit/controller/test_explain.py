@@ -261,3 +261,16 @@ def test_until_when_gpus_that_were_just_re_cut_stay_so_is_told() -> None:
     assert "re-cutting: re-cut just now; GPUs with room for it stay as they are until t1040" in text(one)
     later = replace(some, recuts=replace(recuts, changed_at={"GPU-n2": NOW - 20}))
     assert explain(later, None, job).again_at == 0  # n3 may be cut at any moment
+
+
+def test_what_a_guarantee_keeps_idle_is_there_for_its_own_class_alone() -> None:
+    """And a job that comes first, but could not take it, is not in the way."""
+    slices = [f"MIG-a-1g.10gb-{nth}" for nth in range(7)]
+    jobs = (pending(5, "1g.10gb"), pending(6, "m10", 9), pending(7, "7g.80gb", priority=9))
+    world = state(node("n1", gpu("a", SEVEN)), jobs=jobs)
+    offers = tuple(OfferOut(slice=uuid, gres_class="1g.10gb") for uuid in slices)
+    decision = replace(decide(world), offers={"n1": offers}, waiting=frozenset({6, 7}))
+    world = replace(world, recuts=Recuts(kept=frozenset(slices[:3])))
+    own, other = (explain(world, decision, job) for job in jobs[:2])
+    assert (own.idle, own.withheld) == (7, 0)
+    assert (other.idle, other.withheld, other.kept, other.ahead) == (4, 3, 3, 1)
