@@ -9,7 +9,7 @@ import typer
 
 from federation.cli.client import ask, asked
 from federation.cli.options import DEFAULT_SOCKET, Json, Socket
-from federation.cli.render import explain_lines, job_lines, job_view, label, show_lines, state
+from federation.cli.render import explain_lines, job_lines, job_view, label, printable, show_lines, state
 from federation.desk.view import FedJobList, FedJobView
 from federation.errors import ConfigError, OutcomeUnknown
 from slurm_plugin.cli.output import emit, emit_document, say
@@ -75,11 +75,16 @@ def wait(
     """Wait until jobs are over and their files are here; exits with the code of the first that was not 0."""
     with asked(socket, {"do": "wait", "jobs": names or [""]}, patient=True) as answer:
         wanted = answer.one()["waiting"]
-        found = tuple(job_view(told) for told in answer)
+        found = []
+        for told in answer:
+            if "remark" in told:
+                say(printable(told["remark"]))
+            else:
+                found.append(job_view(told))
     if len(found) != wanted:
         raise OutcomeUnknown("the daemon ended while we waited", hint="wait again")
     if json:
-        emit_document("fed-jobs", FedJobList(jobs=found))
+        emit_document("fed-jobs", FedJobList(jobs=tuple(found)))
     codes = [code_of(view) for view in found]
     for view, code in zip(found, codes, strict=True):
         if code or view.why:

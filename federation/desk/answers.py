@@ -34,6 +34,7 @@ MOST_LISTED = 10_000
 MOST_BUDGETS = 1000
 LEAST_PREFIX = 6  # characters of a job's token
 WAIT_POLL_S = 0.2
+REMARK_S = 3.0  # how long a job does not go on before who waits for it is told why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +99,27 @@ class Answers:
         found = await self._runner.read(read)
         return FedJobList(jobs=tuple(self.view(job) for job in found if caller.may_see(job.user)))
 
-    async def wait(self, jobs: list[Job]) -> AsyncIterator[FedJobView]:
-        """Each once it is done, in the order they were given."""
+    async def wait(self, jobs: list[Job]) -> AsyncIterator[FedJobView | str]:
+        """Each once it is done, in the order they were given; and why one does not go on, when it has not for a while."""
         for job in jobs:
-            known = job
+            known, told, since = job, "", time.monotonic()
             while known.state is not Origin.DONE:
                 await asyncio.sleep(WAIT_POLL_S)
                 known = await self.again(known)
+                why = self._stopped(known)
+                if why == told:
+                    since = time.monotonic()
+                elif time.monotonic() - since >= REMARK_S:
+                    told = why
+                    yield f"job {_label(known)} is {known.state.value}: {why or 'it goes on'}"
             yield self.view(known)
+
+    def _stopped(self, job: Job) -> str:
+        """What keeps it from going on; "": nothing does."""
+        if job.state is Origin.QUEUED:
+            return job.why
+        progress = self._mover.progress.get(job.key)
+        return progress.why if progress is not None else ""
 
     async def again(self, job: Job) -> Job:
         """As it is now."""

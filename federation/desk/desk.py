@@ -113,8 +113,8 @@ class Desk:
                 names = list(told["jobs"])[:MOST_WAITED] or [""]
                 jobs = [job for name in names for job in await answers.find_all(caller, name)]
                 yield {"waiting": len(jobs)}, b""
-                async for view in answers.wait(jobs):
-                    yield asdict(view), b""
+                async for found in answers.wait(jobs):
+                    yield {"remark": found} if isinstance(found, str) else asdict(found), b""
             case "logs":
                 _end_with(reader)
                 async for said in self._logs(caller, told):

@@ -100,6 +100,10 @@ class Site:
         assert b"Traceback" not in done.stderr, done.stderr.decode()
         return done
 
+    def begun(self, *words: str) -> "subprocess.Popen[bytes]":
+        environment = os.environ | {"FED_SOCKET": str(self.socket)}
+        return subprocess.Popen([*FED, *words], env=environment, stderr=subprocess.PIPE)
+
     def submit(self, *words: str, cwd: Path | None = None) -> str:
         return self.fed("submit", *words, cwd=cwd).stdout.decode().strip()
 

@@ -143,6 +143,10 @@ def test_a_job_that_fits_nowhere_waits_and_says_why(both: Pair) -> None:
     job = both.edge.submit("--gres", "vgpu:20gb", "--wrap", "true")
     until(lambda: shown(both, job)["why"] == "no pool fits now: hpc/batch: it has no slices")
     assert b"hpc/batch: it has no slices" in both.edge.fed("explain", job).stdout
+    with both.edge.begun("wait", job) as waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == f"job {job} is queued: {shown(both, job)['why']}\n".encode()
+        waiting.kill()
     both.edge.fed("cancel", job)
     both.edge.fed("wait", job, wants=1)
 
@@ -163,8 +167,11 @@ def test_results_wait_at_the_far_side_until_there_is_a_place_for_them(both: Pair
     home.rmdir()
     until(lambda: "can't write to" in str(shown(both, job)["transfer"]))
     assert shown(both, job)["state"] == "results_pending"
-    home.mkdir()
-    both.edge.fed("wait", job)
+    with both.edge.begun("wait", job) as waiting:
+        assert waiting.stderr is not None
+        assert b"is results_pending: root can't write to" in waiting.stderr.readline()
+        home.mkdir()
+        assert waiting.wait(PATIENCE_S) == 0
     assert (home / "result").read_text() == "42\n"
 
 
