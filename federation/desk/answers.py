@@ -100,7 +100,7 @@ class Answers:
         return FedJobList(jobs=tuple(self.view(job) for job in found if caller.may_see(job.user)))
 
     async def wait(self, jobs: list[Job]) -> AsyncIterator[FedJobView | str]:
-        """Each once it is done, in the order they were given; and why one does not go on, when it has not for a while."""
+        """Each once it is done, in the order they were given; and why one does not go on, after a while."""
         for job in jobs:
             known, told, since = job, "", time.monotonic()
             while known.state is not Origin.DONE:
