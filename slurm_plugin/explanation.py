@@ -126,8 +126,12 @@ def _verdict(one: Explanation, clock: Clock) -> str:
             return f"Slurm does not let it start: {one.limit}"
         case Why.PASSED_OVER:
             times = "once" if one.strikes == 1 else f"{one.strikes} times"
+            offered = (
+                f"what it needs was offered to it {times}" if one.strikes else "another job of its user was offered"
+            )
+            did_not = "and Slurm did not start it" if one.strikes else "what it needs, and Slurm did not start that"
             return (
-                f"what it needs was offered to it {times} and Slurm did not start it (a limit, CPUs, memory, features):"
+                f"{offered} {did_not} (a limit, CPUs, memory, features, or a node that Slurm keeps for a job before it):"
                 f" others come first until {clock(one.back_at)}"
             )
         case Why.BEHIND:

@@ -18,8 +18,10 @@ def waits(one: Explanation, clock: Clock, *, private: bool) -> str:
         case Why.STARTING:
             said = "what it needs is offered to it, and Slurm may start it"
         case Why.PASSED_OVER:
+            which = "it" if one.strikes else "another job of its user"
             said = (
-                f"it did not start on what was offered (a limit, CPUs, memory); others first until {clock(one.back_at)}"
+                f"{which} did not start on what was offered (a limit, CPUs, memory); others first until"
+                f" {clock(one.back_at)}"
             )
         case Why.BEHIND:
             held_back = "the idle slices are held back, for guarantees or other jobs"

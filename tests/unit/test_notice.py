@@ -80,3 +80,9 @@ def test_idle_slices_are_wanted_by_others_or_held_back() -> None:
     one = replace(BASE, why=Why.BEHIND, ahead=1)
     assert said(one) == "waits: jobs that come first want the idle slices too"
     assert said(replace(one, ahead=0)) == "waits: the idle slices are held back, for guarantees or other jobs"
+
+
+def test_a_job_is_passed_over_for_what_it_or_another_of_its_user_did_not_do() -> None:
+    one = replace(BASE, why=Why.PASSED_OVER, strikes=1, back_at=900.0)
+    assert said(one) == "waits: it did not start on what was offered (a limit, CPUs, memory); others first until t900"
+    assert said(replace(one, strikes=0)).startswith("waits: another job of its user did not start on what was offered")

@@ -138,6 +138,10 @@ def test_a_job_that_slurm_did_not_start_is_passed_over_for_a_while() -> None:
     assert (one.why, one.strikes, one.back_at) == (Why.PASSED_OVER, 2, NOW + 60)
     assert "offered to it 2 times and Slurm did not start it" in text(one)
     assert "until t1060" in text(one)
+    other = said(replace(world, loans=Loans(users=users, at=NOW)), 5)
+    assert (other.why, other.strikes) == (Why.PASSED_OVER, 0)
+    assert "another job of its user was offered what it needs, and Slurm did not start that (a limit" in text(other)
+    assert "until t1030" in text(other)
 
 
 def test_a_gpu_that_is_being_cut_for_it_is_the_next_change() -> None:
