@@ -125,15 +125,8 @@ def _verdict(one: Explanation, clock: Clock) -> str:
         case Why.SLURM:
             return f"Slurm does not let it start: {one.limit}"
         case Why.PASSED_OVER:
-            times = "once" if one.strikes == 1 else f"{one.strikes} times"
-            offered = (
-                f"what it needs was offered to it {times}" if one.strikes else "another job of its user was offered"
-            )
-            did_not = "and Slurm did not start it" if one.strikes else "what it needs, and Slurm did not start that"
-            return (
-                f"{offered} {did_not} (a limit, CPUs, memory, features, or a node that Slurm keeps for a job before it):"
-                f" others come first until {clock(one.back_at)}"
-            )
+            but = "(a limit, CPUs, memory, features, or a node that Slurm keeps for a job before it)"
+            return f"{_in_vain(one.strikes)} {but}: others come first until {clock(one.back_at)}"
         case Why.BEHIND:
             others = f"wanted by {_first(one.ahead)} too" if one.ahead else ""
             held_back = "held back for others" if one.withheld > one.gathered else ""
@@ -181,6 +174,14 @@ def _details(one: Explanation, clock: Clock) -> Iterator[str]:
 def _blocker(job: Blocker, clock: Clock) -> str:
     where = f"{job.node}:{'+'.join(map(str, job.gpus))}"
     return f"job {job.job_id} on {where} ({f'until {clock(job.ends_at)}' if job.ends_at else 'no time limit'})"
+
+
+def _in_vain(strikes: int) -> str:
+    if not strikes:
+        return "another job of its user was offered what it needs, and Slurm did not start that"
+    return (
+        f"what it needs was offered to it {'once' if strikes == 1 else f'{strikes} times'} and Slurm did not start it"
+    )
 
 
 def _held_back(one: Explanation) -> str:
