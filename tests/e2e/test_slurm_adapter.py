@@ -36,7 +36,9 @@ ACCEPT_ALL = {
     ),
 }
 CHANGE_WAIT_S = 15.0
-CHANGING = frozenset({"Reason", "LastSchedEval", "Scheduler", "StartTime", "AdminComment"})
+CHANGING = frozenset(
+    {"AccrueTime", "Reason", "LastSchedEval", "Scheduler", "SchedNodeList", "StartTime", "AdminComment"}
+)
 
 
 @pytest.fixture(scope="module")
