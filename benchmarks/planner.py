@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 from benchmarks.controller_pass import gpu_of
 from benchmarks.pool_files import NODES
@@ -20,7 +21,7 @@ from slurm_plugin.controller.question import ask
 from slurm_plugin.controller.recuts import Recuts
 from slurm_plugin.controller.state import NodeState, NodeView, Serving, State
 from slurm_plugin.controller.wants import Demand, OfferNode
-from slurm_plugin.mig.geometry import Shapes, mask
+from slurm_plugin.mig.geometry import Layout, Shapes, mask
 from slurm_plugin.mig.products import product_named
 from slurm_plugin.planner.census import Census
 from slurm_plugin.planner.columns import frame_of, packings
@@ -134,17 +135,21 @@ def _nodes(gpus: list[GpuState], which: Iterable[int]) -> Iterator[tuple[str, li
 
 
 def drawn(shapes: Shapes, size: int, seed: float) -> list[GpuState]:
+    """Equal states are one object, as the controller makes them."""
     rng = random.Random(seed)
     frame = frame_of(shapes)
     layouts = packings(frame.axis, mask(0, frame.slices), frame.limit)
-    known: dict[GpuState, GpuState] = {}
     gpus = []
     for _ in range(size):
         layout = rng.choice(layouts)
         fixed = tuple(one for one in layout if rng.random() < BUSY)
-        state = GpuState(model="a100", fixed=fixed, idle=tuple(one for one in layout if one not in fixed))
-        gpus.append(known.setdefault(state, state))
+        gpus.append(_state(fixed, tuple(one for one in layout if one not in fixed)))
     return gpus
+
+
+@cache
+def _state(fixed: Layout, idle: Layout) -> GpuState:
+    return GpuState(model="a100", fixed=fixed, idle=idle)
 
 
 def _lines(shapes: Shapes, size: int) -> tuple[Line, ...]:

@@ -35,7 +35,7 @@ class _Trade:
         self._market = market
         self._left = [list(supply) for supply in market.supply]
         self._gpus = list(market.gpus)
-        self._changed = [list(row) for row in unchanged(market)]
+        self._changed: dict[int, list[int]] = {}  # by kind, of those that change
         self._may_change = market.changing if market.changing is not None else sum(self._gpus)
         self._served: dict[tuple[int, int, int], int] = {}
         self._uses: dict[int, list[tuple[int, int, int]]] = {}
@@ -71,7 +71,7 @@ class _Trade:
         (_, _, nth, at), count = best
         kind = self._market.kinds[nth]
         self._gpus[nth] -= count
-        self._changed[nth][at] += count
+        self._changed.setdefault(nth, [0] * len(kind.changes))[at] += count
         self._may_change -= count
         for p, more in enumerate(kind.changes[at][0]):
             self._left[kind.pool][p] += count * more
@@ -86,5 +86,9 @@ class _Trade:
         return count
 
     def answer(self, solver: str) -> Answer:
-        changed = tuple(map(tuple, self._changed))
-        return Answer(changed=changed, served=self._served, solver=solver, gap=1.0 if solver == "heuristic" else 0.0)
+        changed = list(unchanged(self._market.kinds))
+        for nth, row in self._changed.items():
+            changed[nth] = tuple(row)
+        return Answer(
+            changed=tuple(changed), served=self._served, solver=solver, gap=1.0 if solver == "heuristic" else 0.0
+        )

@@ -159,5 +159,6 @@ def secured(asked: Market, now: Answer) -> Market:
     return replace(asked, wants=wanted, uses=uses)
 
 
-def unchanged(market: Market) -> tuple[tuple[int, ...], ...]:
-    return tuple((0,) * len(kind.changes) for kind in market.kinds)
+@lru_cache(maxsize=REMEMBERED)
+def unchanged(kinds: tuple[Kind, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple((0,) * len(kind.changes) for kind in kinds)

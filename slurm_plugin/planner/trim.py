@@ -101,7 +101,8 @@ def _trim(pool: Pool, spare: list[int], given: Iterable[_Given]) -> Iterator[Mov
                 count = min(left, *(spare[p] // fewer for p, fewer in less))
                 for p, fewer in less:
                     spare[p] -= count * fewer
-                most = _at_most(spare)
+                if any(spare[p] < SLICES_MAX for p, _ in less):
+                    most = _at_most(spare)
             left -= count
             if made.new or made.goes:
                 yield Move(turn, state, made, count)
