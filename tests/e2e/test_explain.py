@@ -31,6 +31,10 @@ def test_jobs_that_are_in_the_way_are_named_with_their_ends(live: Live) -> None:
     assert [one["job_id"] for one in told["blockers"]] == [int(first)]
     assert told["free_at"] == live.started_at(first) + 300
     assert (told["idle"], told["holders"]) == (0, HALVES)
+    element = explained(live, f"{others}_3")  # by the name that squeue gives it
+    assert element["why"] == "runs"
+    assert str(element["job_id"]) == live.slurm("squeue", "--noheader", "--jobs", f"{others}_3", "--format=%A")
+    assert f"job {others}_3 of alice on n" in live.vgpu("show", "job", f"{others}_3").out
     instead = {one["gres_class"] for one in told["instead"]}  # as what is idle is offered now
     assert "2g.20gb" in instead
     assert instead & {"1g.10gb", "m10"}
@@ -59,6 +63,9 @@ def test_squeue_and_scontrol_tell_why_a_job_waits_and_then_what_it_got(live: Liv
     job = live.submit("bob", "--gres=vgpu:3g.40gb", "--comment=own")
     array = live.submit("bob", "--gres=vgpu:3g.40gb", "--array=1-19:2")
     waits = "asked vgpu:3g.40gb [vgpu: waits: n"
+    assert (explained(live, f"{array}_3")["job_id"], explained(live, f"{array}_3")["tasks"]) == (int(array), 1)
+    none = live.vgpu("explain", f"{array}_4")
+    assert (none.code, f"no job {array}_4 waits" in none.err) == (3, True)
     told = {job: waits, array: waits}
     live.until(lambda: all(comment(live, one).startswith(text) for one, text in told.items()), "told", limit_s=60)
     shown = live.slurm("scontrol", "-o", "show", "job", job)
