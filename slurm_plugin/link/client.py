@@ -50,7 +50,7 @@ class Link:
 
     def __init__(self, channel: grpc.aio.Channel, *, fingerprint: str, munge: Munge, server_uid: int) -> None:
         self._channel = channel
-        self._stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
+        self._stub = pool_pb2_grpc.PoolStub(channel)
         self._fingerprint = fingerprint
         self._munge = munge
         self._server_uid = server_uid

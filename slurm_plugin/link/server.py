@@ -190,7 +190,7 @@ async def serve(
     identity = make_identity()
     server = grpc.aio.server(options=(*_OPTIONS, *_limits(agents)))
     gate = Gate(identity=identity, munge=munge, trusted=trusted)
-    pool_pb2_grpc.add_PoolServicer_to_server(_Servicer(gate, handler), server)  # type: ignore[no-untyped-call]
+    pool_pb2_grpc.add_PoolServicer_to_server(_Servicer(gate, handler), server)
     tls = grpc.ssl_server_credentials([(identity.key_pem, identity.certificate_pem)])
     try:
         port = server.add_secure_port(listen, tls)

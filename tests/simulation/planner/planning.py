@@ -1,6 +1,6 @@
 """A pool that plans again and again while jobs come and go, with a guarantee that it never breaks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmarks.simulation import PROFILES, SHAPES, Gpu
 from slurm_plugin.mig.geometry import Placed
@@ -76,5 +76,5 @@ class Replanning:
                 self.destroyed += len(step.destroy)
 
 
-def _sorted(pieces: object) -> tuple[Placed, ...]:
-    return tuple(sorted(pieces, key=lambda placed: placed[1]))  # type: ignore[call-overload]
+def _sorted(pieces: Iterable[Placed]) -> tuple[Placed, ...]:
+    return tuple(sorted(pieces, key=lambda placed: placed[1]))
