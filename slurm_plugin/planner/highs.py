@@ -15,6 +15,8 @@ PRIMAL = 4  # its primal simplex: nothing changed is a corner to start from, and
 UNSCALED = 0  # all entries are small whole numbers
 EPSILON = 1e-6
 SLACK = 1e-9  # by this share an earlier goal may be missed, for the sake of rounding: less than one slice
+# ... and by so much among integers, where a goal is a whole number and HiGHS may tell a little more than there is
+WHOLE_SLACK = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class Highs:
             self._solver.setOptionValue(option, value)
         self._pass(columns, np.asarray(limits, dtype=float))
         self._kept = 0  # rows that hold what earlier goals reached
+        self._whole = False
 
     def _pass(self, columns: Columns, limits: "NDArray[np.float64]") -> None:
         """All in one call of arrays: set one by one they would be copied a number at a time."""
@@ -138,6 +141,7 @@ class Highs:
                 self._kept, self._np.arange(self._rows, self._rows + self._kept, dtype=self._np.int32)
             )
             self._kept = 0
+        self._whole = True
         kinds = self._np.array([self._h.HighsVarType.kInteger] * changes)
         self._solver.setOptionValue("presolve", "on")
         self._solver.changeColsBounds(changes, self._range(changes), self._np.array(lower), self._np.array(upper))
@@ -145,8 +149,8 @@ class Highs:
 
     def _hold(self, values: "NDArray[np.float64]", reached: float) -> None:
         some = self._np.flatnonzero(values).astype(self._np.int32)
-        least = reached - max(EPSILON, SLACK * reached)
-        self._solver.addRow(least, self._h.kHighsInf, len(some), some, values[some])
+        slack = WHOLE_SLACK if self._whole else max(EPSILON, SLACK * reached)
+        self._solver.addRow(reached - slack, self._h.kHighsInf, len(some), some, values[some])
         self._kept += 1
 
     def _range(self, count: int, first: int = 0) -> Any:

@@ -2,14 +2,15 @@
 
 Only how many GPUs change how must be whole: what serves whom is then a transport, whole by itself. The linear program
 comes first, one goal after the other; its corner is whole but for a few kinds, since few rows tie kinds together. Those
-few are then solved as integers with the rest as it is; a small pool is solved as integers altogether, which is exact.
+few are then solved as integers with the rest as it is. A small pool is solved as integers altogether, which is exact;
+so is a large one where that rounding misses more than GAP_MAX of a goal, such as a tier of two slices.
 """
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from slurm_plugin.planner.highs import EPSILON, Columns, Highs, Matrix
+from slurm_plugin.planner.highs import EPSILON, Columns, Found, Highs, Matrix
 from slurm_plugin.planner.market import Answer, Kind, Market
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ DESTROY = 1_024  # an instance destroyed
 CHANGE = 64  # a GPU changed at all: more than a whole GPU of better fitting slices is worth
 WASTE = 1  # a memory slice more than was asked
 REMEMBERED = 16  # matrices: they are the same while the states that there are are
+GAP_MAX = 0.001  # of a goal may be missed by rounding; then all of it is solved as integers
 WHOLE_GPUS_MAX = 64  # a pool of so many that can change is solved as integers altogether
 
 
@@ -33,17 +35,27 @@ def solve(market: Market, time_s: float) -> Answer | None:
         return None
     if (abs(best.columns - best.columns.round()) <= EPSILON).all():
         return _answer(market, best.columns, "best found" if best.cut_short else "exact", float(best.cut_short))
-    small = sum(market.gpus) <= WHOLE_GPUS_MAX
-    lower, upper = _box(market, best.columns.tolist(), small=small)
+    if sum(market.gpus) <= WHOLE_GPUS_MAX:
+        return _whole(market, solver, best, everything=True)
+    near = _whole(market, solver, best, everything=False)
+    if near is None or near.solver != "rounded" or near.gap <= GAP_MAX:
+        return near
+    exact = _whole(market, solver, best, everything=True)
+    return exact if exact is not None and exact.solver == "exact" else near
+
+
+def _whole(market: Market, solver: Highs, best: Found, *, everything: bool) -> Answer | None:
+    """In whole numbers: `everything`, or only the kinds that the linear program left in fractions."""
+    lower, upper = _box(market, best.columns.tolist(), everything=everything)
     solver.restrict(lower, upper, len(lower))
-    whole = solver.run(goals)
-    if whole is None:
+    found = solver.run(goals_of(market))
+    if found is None:
         return None
-    if best.cut_short or whole.cut_short:
-        return _answer(market, whole.columns, "best found", 1.0)
-    gap = next(((a - b) / a for a, b in zip(best.reached, whole.reached, strict=True) if a - b > EPSILON * a), 0.0)
-    exact = small or gap == 0.0
-    return _answer(market, whole.columns, "exact" if exact else "rounded", 0.0 if exact else gap)
+    if best.cut_short or found.cut_short:
+        return _answer(market, found.columns, "best found", 1.0)
+    gap = next(((a - b) / a for a, b in zip(best.reached, found.reached, strict=True) if a - b > EPSILON * a), 0.0)
+    exact = everything or gap == 0.0
+    return _answer(market, found.columns, "exact" if exact else "rounded", 0.0 if exact else gap)
 
 
 def build(market: Market) -> "tuple[Columns, NDArray[np.float64]]":
@@ -109,7 +121,7 @@ def goals_of(market: Market) -> "list[NDArray[np.float64]]":
     return goals
 
 
-def _box(market: Market, columns: list[float], *, small: bool) -> tuple[list[float], list[float]]:
+def _box(market: Market, columns: list[float], *, everything: bool) -> tuple[list[float], list[float]]:
     """Bounds of the integer program: whole kinds stay as they are, those that are not may round as they like."""
     lower: list[float] = []
     upper: list[float] = []
@@ -117,7 +129,7 @@ def _box(market: Market, columns: list[float], *, small: bool) -> tuple[list[flo
     for kind, gpus in zip(market.kinds, market.gpus, strict=True):
         some = columns[nth : nth + len(kind.changes)]
         nth += len(kind.changes)
-        if small:
+        if everything:
             floor, left = [0] * len(some), gpus
         else:
             floor = [int(value + EPSILON) for value in some]

@@ -71,3 +71,22 @@ def test_empty_gpus_hold_a_demand_within_six_of_the_bound(seed: int) -> None:
         if served(found) == wanted:
             return
     raise AssertionError((seed, demand, gpus))
+
+
+def tiers(seed: int) -> Problem:
+    """A few hundred GPUs of which a few may change, for classes that wait in tiers of more and more slices."""
+    rng = random.Random(seed)
+    shapes = plain()
+    names, layouts = list(shapes), layouts_of(shapes)
+    states = Counter(gpu(*drawn(rng, shapes, layouts)) for _ in range(400))
+    lines = [
+        line(f"{name}{tier}", 2**tier, profiles=tuple(names[at : at + rng.randint(1, 3)]), tier=tier)
+        for tier in range(8)
+        for at, name in rng.sample(list(enumerate(names)), 3)
+    ]
+    return problem(states.items(), *lines, limits=Limits(changing=24, time_s=60.0), models={"a100": shapes})
+
+
+@pytest.mark.parametrize("seed", [46, 51])
+def test_rounding_misses_nothing_of_a_small_tier(seed: int) -> None:
+    assert plan(tiers(seed)).gap <= GAP
