@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,13 +25,19 @@ from federation.config_pools import PoolRules
 from federation.daemon import Daemon
 from federation.model.messages import Changes, Message, Room, Told
 from federation.model.spec import JobSpec
+from federation.model.states import Origin
 from federation.model.token import RANDOM_BYTES, Key, mint
 from federation.ports import Place, Seen, Sight
+from federation.store.store import Store
 
 USER = "nobody"
 SCRIPT = b"#!/bin/sh\n" + b"# two KiB of a script\n" * 92 + b"true\n"
 SPEC = JobSpec(user=USER, script=SCRIPT, env=((b"LANG", b"C.UTF-8"),), pin="hpc")
 MANY = 1 << 20
+TOGETHER = 1000  # submits that wait for the journal at once
+FLOWS = 16  # users who submit one job after the other
+SETTLED_S = 300.0
+SENT = (Origin.QUEUED, Origin.SENDING, Origin.UNKNOWN)
 
 
 class Pool:
@@ -40,6 +47,7 @@ class Pool:
         self._started = {line.split()[0] for line in ran.read_text().splitlines()} if ran.exists() else set()
         self._ran = os.open(ran, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self.outputs = ran.parent
+        self.die_in = 0  # starts until this process kills itself, before its journal hears of the last; 0: never
 
     async def room(self) -> Room:
         return Room(pool="batch", free_jobs=MANY, free_cpus=MANY)
@@ -49,6 +57,9 @@ class Pool:
         if name not in self._started:
             self._started.add(name)
             os.write(self._ran, f"{name} {time.time()}\n".encode())
+            self.die_in -= 1
+            if self.die_in == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
         return name[:8]
 
     async def look(self, keys: Sequence[Key]) -> Mapping[Key, Seen]:
@@ -79,6 +90,7 @@ class Asked:
         self._begun: dict[UUID, float] = {}
         self._acked: dict[UUID, float] = {}
         self._wanted = 0
+        self.pools: list[Pool] = []
         self._all = asyncio.Event()
         self._receive = site.runner.messages
         site.runner.messages = self._messages  # type: ignore[method-assign]
@@ -101,7 +113,9 @@ class Asked:
         self._all.clear()
         gc.collect()
         start, used = time.perf_counter(), time.process_time()
-        await asyncio.gather(*(self._submit(start + nth / rate if rate else 0.0) for nth in range(jobs)))
+        for first in range(0, jobs, TOGETHER):
+            some = range(first, min(jobs, first + TOGETHER))
+            await asyncio.gather(*(self._submit(start + nth / rate if rate else 0.0) for nth in some))
         accepted = time.perf_counter() - start
         async with asyncio.timeout(120):
             await self._all.wait()
@@ -121,6 +135,31 @@ class Asked:
     async def used(self) -> dict[str, Any]:
         return _used()
 
+    async def die(self, starts: int) -> dict[str, Any]:
+        """Later: at this start of a job from now on."""
+        self.pools[0].die_in = starts
+        return {}
+
+    async def flow(self, jobs: int, accepted: str) -> dict[str, Any]:
+        """Begin to submit so many, and write down each that was accepted."""
+        handle = os.open(accepted, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+        async def submit() -> None:
+            for _ in range(jobs):
+                token = mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES))
+                await self._runner.accept(token, SPEC)
+                os.write(handle, f"{token}\n".encode())
+
+        self._flow = asyncio.gather(*(submit() for _ in range(FLOWS)))
+        return {}
+
+    async def settled(self) -> dict[str, Any]:
+        """Once the far site has every job that is not done."""
+        async with asyncio.timeout(SETTLED_S):
+            while await self._runner.read(_unsent):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        return {"open": await self._runner.read(lambda store: sum(store.jobs().values()))}
+
     async def linked(self, site: str) -> dict[str, Any]:
         """Once that site has told its pools."""
         async with asyncio.timeout(60):
@@ -133,8 +172,15 @@ class Asked:
             "forward": self.forward,
             "used": self.used,
             "linked": self.linked,
+            "die": self.die,
+            "flow": self.flow,
+            "settled": self.settled,
         }
         return calls[told.pop("do")](**told)
+
+
+def _unsent(store: Store) -> int:
+    return sum(count for (state, _, _), count in store.jobs().items() if state in SENT)
 
 
 def _used() -> dict[str, Any]:
@@ -143,21 +189,25 @@ def _used() -> dict[str, Any]:
     return {"cpu_s": spent.ru_utime + spent.ru_stime, "resident": int(resident) * os.sysconf("SC_PAGE_SIZE")}
 
 
-def _backends(ran: Path) -> Callable[..., Backends]:
-    def made(pools: Mapping[str, PoolRules], changed: object) -> Backends:
-        return Backends(pools={name: Pool(ran) for name in pools})
+def _backends(ran: Path, made: list[Pool]) -> Callable[..., Backends]:
+    def make(pools: Mapping[str, PoolRules], changed: object) -> Backends:
+        made.extend(Pool(ran) for _ in pools)
+        return Backends(pools=dict(zip(pools, made, strict=True)))
 
-    return made
+    return make
 
 
 async def main(config: Path, ran: Path) -> None:
-    vars(daemon)["backends"] = _backends(ran)
+    pools: list[Pool] = []
+    vars(daemon)["backends"] = _backends(ran, pools)
     site = Daemon(config)
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     async with site.running() as serving:
         asked = Asked(site)
+        asked.pools = pools
+        await site.runner.read(lambda store: store.newest_jobs(USER, 1))
         print(json.dumps({}), flush=True)
         while line := await reader.readline():
             print(json.dumps(await asked.answer(json.loads(line))), flush=True)

@@ -10,7 +10,7 @@ Crash: what was durable is gone on with; effects that were not done are wanted a
 import asyncio
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
+from federation.calls import Call, Calls
 from federation.engine.effects import (
     Deliver,
     Effect,
@@ -30,7 +31,7 @@ from federation.engine.effects import (
     Send,
 )
 from federation.engine.site import SiteEngine
-from federation.errors import FedError, OutcomeUnknown, Refused, StoreFull, Unavailable
+from federation.errors import FedError, StoreFull, Unavailable
 from federation.model.job import Job
 from federation.model.messages import Message, Room, Rooms
 from federation.model.spec import JobSpec
@@ -46,11 +47,8 @@ T = TypeVar("T")
 TICK_S = 1.0  # longest time between looks at what is due
 ROOMS_S = 10.0  # between lists of pools, for peers
 FORGET_S = 3600.0  # between clearings of what is remembered for long enough
-CALLS = 16  # of one pool's backend at a time
-MOST_CALLS = 4096  # of one pool's backend, begun or waiting; more are dropped
 ROOM_S = 20.0  # longest wait for what one pool's backend has: the others' is told no later
 MOST_WHY = 400  # characters of why a pool can't tell
-CALL_S = 120.0  # longest call of a backend; then its outcome is unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +70,7 @@ class Runner:
         self._clock = clock or _now
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._calls: Counter[str] = Counter()
-        self._gates: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CALLS))
+        self._calls = Calls(adapters.executors, engine.target, self.act, self._clock)
         self._accepting = True
         self._stirred = False  # on the journal's thread: something of this group may have made something due
         writer.then, writer.told = self._then, self._after
@@ -260,56 +257,11 @@ class Runner:
             case HandOver() | Look() | Fence() | Deliver() | Forget():
                 self._call(effect)
 
-    def _call(self, effect: HandOver | Look | Fence | Deliver | Forget) -> None:
-        executor = self._adapters.executors.get(effect.pool)
-        if executor is None or self._calls[effect.pool] >= MOST_CALLS:
-            self.dropped["call"] += 1
-            return
-        self._calls[effect.pool] += 1
-        self._spawn(lambda: self._called(executor, effect))
-
-    async def _called(self, executor: Executor, effect: HandOver | Look | Fence | Deliver | Forget) -> None:
-        try:
-            async with self._gates[effect.pool], asyncio.timeout(CALL_S):
-                await self._ask(executor, effect)
-        except (FedError, TimeoutError) as error:
-            log.info("backend.no_answer", extra={"pool": effect.pool, "what": type(effect).__name__, "why": str(error)})
-        finally:
-            self._calls[effect.pool] -= 1
-
-    async def _ask(self, executor: Executor, effect: HandOver | Look | Fence | Deliver | Forget) -> None:
-        target = self.engine.target
-        match effect:
-            case HandOver():
-                await self._hand_over(executor, effect)
-            case Look():
-                seen = await executor.look(effect.keys)
-                await self.act(lambda store: target.looked(store, seen, self._clock()))
-            case Fence():
-                never = await executor.fence(effect.key)
-                if not never:
-                    await executor.stop(effect.key)
-                await self.act(lambda store: target.fenced(store, effect.key, never, self._clock()))
-            case Deliver():
-                await executor.signal(effect.key, effect.signal)
-            case Forget():
-                await executor.forget(effect.key)
-                await self.act(lambda store: target.forgotten(store, effect.key))
-
-    async def _hand_over(self, executor: Executor, effect: HandOver) -> None:
-        target, key = self.engine.target, effect.key
-        try:
-            handle = await executor.submit(key, effect.spec, effect.user)
-        except Refused as error:
-            why = str(error)
-            await self.act(lambda store: target.rejected(store, key, why, self._clock()))
-        except Unavailable as error:
-            why = str(error)
-            await self.act(lambda store: target.not_handed_over(store, key, why, self._clock()))
-        except OutcomeUnknown:
-            await self.act(lambda store: target.unanswered(store, key, self._clock()))
+    def _call(self, effect: Call) -> None:
+        if self._calls.take(effect.pool):
+            self._spawn(lambda: self._calls.call(effect))
         else:
-            await self.act(lambda store: target.handed_over(store, key, handle, self._clock()))
+            self.dropped["call"] += 1
 
     def _spawn(self, call: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.ensure_future(_quiet(call))

@@ -1,0 +1,91 @@
+"""Calls of a site's backends: so many of one pool at a time, and what comes of each as a transaction."""
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look
+from federation.engine.target import TargetSide
+from federation.errors import FedError, OutcomeUnknown, Refused, Unavailable
+from federation.ports import Executor, Now
+from federation.store.store import Store
+
+log = logging.getLogger(__name__)
+
+CALLS = 16  # of one pool's backend at a time
+MOST_CALLS = 4096  # of one pool's backend, begun or waiting; more are dropped
+CALL_S = 120.0  # longest call of a backend; then its outcome is unknown
+
+Call: TypeAlias = HandOver | Look | Fence | Deliver | Forget
+Step: TypeAlias = Callable[[Store], list[Effect]]
+
+
+class Calls:
+    """`executors`: one a pool; one may be added at any time. `act` takes what came of a call as a transaction."""
+
+    def __init__(
+        self,
+        executors: Mapping[str, Executor],
+        target: TargetSide,
+        act: Callable[[Step], Awaitable[None]],
+        clock: Callable[[], Now],
+    ) -> None:
+        self._executors, self._target, self._act, self._clock = executors, target, act, clock
+        self._open: Counter[str] = Counter()
+        self._gates: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CALLS))
+
+    def take(self, pool: str) -> bool:
+        """A place for one more call. False: there is no such pool, or too much waits for it."""
+        if pool not in self._executors or self._open[pool] >= MOST_CALLS:
+            return False
+        self._open[pool] += 1
+        return True
+
+    async def call(self, effect: Call) -> None:
+        """In the place that was taken. The next one begins before the journal has heard of this one."""
+        step: Step | None = None
+        try:
+            async with self._gates[effect.pool], asyncio.timeout(CALL_S):
+                step = await self._ask(self._executors[effect.pool], effect)
+        except (FedError, TimeoutError) as error:
+            log.info("backend.no_answer", extra={"pool": effect.pool, "what": type(effect).__name__, "why": str(error)})
+        finally:
+            self._open[effect.pool] -= 1
+        if step is not None:
+            await self._act(step)
+
+    async def _ask(self, executor: Executor, effect: Call) -> Step | None:
+        target, clock = self._target, self._clock
+        match effect:
+            case HandOver():
+                return await self._hand_over(executor, effect)
+            case Look():
+                seen = await executor.look(effect.keys)
+                return lambda store: target.looked(store, seen, clock())
+            case Fence():
+                never = await executor.fence(effect.key)
+                if not never:
+                    await executor.stop(effect.key)
+                return lambda store: target.fenced(store, effect.key, never, clock())
+            case Deliver():
+                await executor.signal(effect.key, effect.signal)
+                return None
+            case Forget():
+                await executor.forget(effect.key)
+                return lambda store: target.forgotten(store, effect.key)
+
+    async def _hand_over(self, executor: Executor, effect: HandOver) -> Step:
+        target, key, clock = self._target, effect.key, self._clock
+        try:
+            handle = await executor.submit(key, effect.spec, effect.user)
+        except Refused as error:
+            why = str(error)
+            return lambda store: target.rejected(store, key, why, clock())
+        except Unavailable as error:
+            why = str(error)
+            return lambda store: target.not_handed_over(store, key, why, clock())
+        except OutcomeUnknown:
+            return lambda store: target.unanswered(store, key, clock())
+        return lambda store: target.handed_over(store, key, handle, clock())
