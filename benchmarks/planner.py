@@ -128,10 +128,10 @@ def _plans(shapes: Shapes, size: int) -> _Round:
     )
 
 
-def _nodes(gpus: list[GpuState], which: Iterable[int]) -> Iterator[tuple[str, list[GpuState]]]:
+def _nodes(gpus: list[GpuState], which: Iterable[int]) -> Iterator[tuple[str, tuple[GpuState, ...]]]:
     """The nodes of these GPUs, each with what all of its GPUs hold."""
     for nth in {at // NODE_GPUS for at in which}:
-        yield f"n{nth}", gpus[NODE_GPUS * nth : NODE_GPUS * (nth + 1)]
+        yield f"n{nth}", tuple(gpus[NODE_GPUS * nth : NODE_GPUS * (nth + 1)])
 
 
 def drawn(shapes: Shapes, size: int, seed: float) -> list[GpuState]:

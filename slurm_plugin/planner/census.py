@@ -25,13 +25,13 @@ class Census:
         """These are a node's GPUs now, each in its place among them."""
         old = self._gpus.get(node, ())
         for before, now in zip(old, gpus, strict=True) if len(old) == len(gpus) else zip_longest(old, gpus):
-            if before is now or before == now:
+            if before is now:
                 continue
             if now is not None:
                 self._count(now, 1)
             if before is not None:
                 self._count(before, -1)
-            if now is None or before is None or (now.place, now.model) != (before.place, before.model):
+            if now is None or before is None or now.place != before.place or now.model != before.model:
                 self._move(before, now)
         self._gpus[node] = tuple(gpus)
 
