@@ -1,7 +1,6 @@
 """`vgpu lab`: a Slurm site with simulated GPUs on this machine."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,78 +8,41 @@ import typer
 
 from slurm_plugin.cli.options import DryRun, Json
 from slurm_plugin.cli.output import emit, emit_document, say
+from slurm_plugin.cli.view import DaemonView, LabEnvironment, LabList, LabPlace, LabStatusView, LabView
 
 DEFAULT_BASE = Path("/run/vgpu-lab")
 
 app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="A whole Slurm site with simulated GPUs on this machine: loopback and one folder only.",
+    help="A Slurm site with simulated GPUs on this machine. It uses loopback and one folder only.",
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabView:
-    name: str
-    folder: str
-    nodes: int
-    gpus: int  # a node
-    products: tuple[str, ...]
-    changed: bool  # false after a dry run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabPlace:
-    name: str
-    folder: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabList:
-    labs: tuple[LabPlace, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonView:
-    daemon: str
-    wanted: bool
-    pid: int  # 0 when it does not run
-    restarts: int
-    last_exit: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabStatusView:
-    name: str
-    folder: str
-    supervisor: int  # pid; 0 when it is gone
-    lacks: str  # what keeps the lab from being usable; empty when it is ready
-    daemons: tuple[DaemonView, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabEnvironment:
-    variables: dict[str, str]
-
-
-Name = Annotated[str, typer.Option("--name", envvar="VGPU_LAB", help="Which lab.")]
+Name = Annotated[str, typer.Option("--name", envvar="VGPU_LAB", metavar="NAME", help="Which lab.")]
 Base = Annotated[
     Path, typer.Option("--dir", envvar="VGPU_LAB_DIR", metavar="FOLDER", help="The folder that holds the labs.")
 ]
 Daemon = Annotated[
     str, typer.Argument(metavar="DAEMON[:NODE]", help="As `vgpu lab status` lists them: slurmctld, agent:n1, ...")
 ]
-Node = Annotated[str, typer.Argument(metavar="NODE")]
+Node = Annotated[str, typer.Argument(metavar="NODE", help="n1, n2, ...")]
 
 
 @app.command("up")
 def up(
     name: Name = "hpc",
-    nodes: Annotated[int, typer.Option(envvar="VGPU_LAB_NODES", min=1, max=64, help="How many GPU nodes.")] = 2,
-    gpus: Annotated[int, typer.Option(envvar="VGPU_LAB_GPUS", min=1, max=16, help="GPUs a node.")] = 4,
+    nodes: Annotated[
+        int, typer.Option(envvar="VGPU_LAB_NODES", metavar="N", min=1, max=64, help="How many GPU nodes.")
+    ] = 2,
+    gpus: Annotated[int, typer.Option(envvar="VGPU_LAB_GPUS", metavar="N", min=1, max=16, help="GPUs a node.")] = 4,
     product: Annotated[
         list[str] | None,
-        typer.Option(envvar="VGPU_LAB_PRODUCT", help="GPU model; several go round the nodes. [default: h100-80gb]"),
+        typer.Option(
+            envvar="VGPU_LAB_PRODUCT",
+            metavar="MODEL",
+            help="GPU model; given more than once, they go round the nodes. [default: h100-80gb]",
+        ),
     ] = None,
     accounting: Annotated[
         bool, typer.Option("--accounting", envvar="VGPU_LAB_ACCOUNTING", help="Also slurmdbd on a MariaDB of its own.")
@@ -118,7 +80,7 @@ def up(
 
 @app.command("down")
 def down(name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
-    """End every process of a lab, in whatever state it is, and remove its folder."""
+    """End every process of a lab and remove its folder. It may be in any state."""
     from slurm_plugin.lab import commands
 
     if dry_run:
@@ -132,7 +94,10 @@ def down(name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False)
 def env(
     name: Name = "hpc",
     node: Annotated[
-        str, typer.Option("--node", envvar="VGPU_LAB_NODE", help="Also see this node's simulated GPUs through NVML.")
+        str,
+        typer.Option(
+            "--node", envvar="VGPU_LAB_NODE", metavar="NODE", help="Also see this node's simulated GPUs through NVML."
+        ),
     ] = "",
     base: Base = DEFAULT_BASE,
     json: Json = False,
@@ -215,7 +180,7 @@ def start(daemon: Daemon, name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run
 
 @app.command("reboot")
 def reboot(node: Node, name: Name = "hpc", base: Base = DEFAULT_BASE, dry_run: DryRun = False) -> None:
-    """Cut a node's power and switch it on again: its jobs die, and no GPU instance is left."""
+    """Cut a node's power and switch it on again. Its jobs die, and no GPU instance is left."""
     from slurm_plugin.lab import commands
 
     _break(f"reboot {node}", name, base, lambda: commands.reboot(name, node, base), dry_run=dry_run)
@@ -230,21 +195,28 @@ def fault(
     code: Annotated[
         int,
         typer.Option(
-            envvar="VGPU_LAB_FAULT_CODE", min=0, max=999, help="The NVML error to answer; 0: none, only slow."
+            envvar="VGPU_LAB_FAULT_CODE",
+            metavar="CODE",
+            min=0,
+            max=999,
+            help="The NVML error to answer; 0: none, only slow.",
         ),
     ] = 0,
     times: Annotated[
-        int, typer.Option(envvar="VGPU_LAB_FAULT_TIMES", min=1, max=1_000_000, help="How many calls.")
+        int, typer.Option(envvar="VGPU_LAB_FAULT_TIMES", metavar="N", min=1, max=1_000_000, help="How many calls.")
     ] = 1,
-    gpu: Annotated[int, typer.Option(envvar="VGPU_LAB_FAULT_GPU", min=-1, help="On which GPU; -1: any.")] = -1,
+    gpu: Annotated[
+        int, typer.Option(envvar="VGPU_LAB_FAULT_GPU", metavar="INDEX", min=-1, help="On which GPU; -1: any.")
+    ] = -1,
     delay_ms: Annotated[
-        int, typer.Option(envvar="VGPU_LAB_FAULT_DELAY_MS", min=0, max=600_000, help="How slow each call is.")
+        int,
+        typer.Option(envvar="VGPU_LAB_FAULT_DELAY_MS", metavar="MS", min=0, max=600_000, help="How slow each call is."),
     ] = 0,
     name: Name = "hpc",
     base: Base = DEFAULT_BASE,
     dry_run: DryRun = False,
 ) -> None:
-    """Make the next calls of one NVML function on a node fail or be slow."""
+    """Let calls of an NVML function fail or be slow. It is about the next ones on a node."""
     from slurm_plugin.lab import commands
 
     wanted = commands.Fault(call=call, code=code, times=times, gpu=gpu, delay_ms=delay_ms)
@@ -259,7 +231,7 @@ def stick(
     base: Base = DEFAULT_BASE,
     dry_run: DryRun = False,
 ) -> None:
-    """Let a slice refuse to be destroyed, with nothing to be seen that holds it."""
+    """Let a slice refuse to be destroyed. Nothing is to be seen that holds it."""
     from slurm_plugin.lab import commands
 
     what = f"make {slice_uuid} on {node} stuck"

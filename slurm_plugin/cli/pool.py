@@ -46,7 +46,7 @@ def show_job(
     job: Annotated[str, JOB],
     json: Json = False,
 ) -> None:
-    """The slices of a job: UUID, GPU and compute instance, placement, profile, isolation."""
+    """The slices of a job. UUID, GPU and compute instance, placement, profile, isolation."""
     from slurm_plugin.cli.client import fetch_explanation
     from slurm_plugin.cli.target import target_of
     from slurm_plugin.cli.text import job_lines

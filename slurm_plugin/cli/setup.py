@@ -50,7 +50,7 @@ def render(
     ] = False,
     json: Json = False,
 ) -> None:
-    """What to paste into Slurm's configuration for this pool; `chain` is for sites with prologs of their own."""
+    """What to paste into Slurm's configuration. `chain` is for sites with prologs of their own."""
     pool = _pool(context.obj)
     if check:
         from slurm_plugin.cli.doctor import report_lines

@@ -30,7 +30,7 @@ UNUSED_MAX = 20  # lines of the status
 def status_lines(pool: PoolView, names: Names, now: float, clock: Clock = str, width: int = 0) -> list[str]:
     """The whole pool: a line a GPU, the queue, and what is wrong."""
     head = [
-        f"pool {safe(pool.pool)}: {len(pool.nodes)} nodes, {slice_total(pool)}; controller"
+        f"pool {safe(pool.pool)}: {counted(len(pool.nodes), 'node')}, {slice_total(pool)}; controller"
         f" {safe(pool.controller_version)} up {age(now - pool.started_at)}, last pass {pool.last_pass_s * 1000:.0f} ms"
         + (", only observes" if pool.mode == "observe" else ""),
         *([pause_line(pool.pause, names, clock)] if pool.pause else ()),
@@ -72,9 +72,14 @@ def _unused_lines(pool: PoolView, names: Names, now: float) -> list[str]:
     return ["", *lines, *more] if lines else []
 
 
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
 def slice_total(pool: PoolView) -> str:
     states = Counter(piece.state for node in pool.nodes for gpu in node.gpus for piece in gpu.slices)
-    return f"{states.total()} slices ({', '.join(f'{n} {state}' for state, n in sorted(states.items())) or 'none'})"
+    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
+    return f"{counted(states.total(), 'slice')} ({told})"
 
 
 def _gpu_rows(node: NodeView) -> list[tuple[str, ...]]:
@@ -229,10 +234,11 @@ def job_lines(job: JobView, names: Names, now: float, name: str = "") -> list[st
             lines += [f"  {line}" for line in table(("GPU", "PROFILE", "AT", "GI/CI", "UUID", "MODEL"), rows)]
     lines += [f"job {name}: its prolog waits for a slice on {safe(node)}" for node in job.waiting_on]
     if job.pending is not None:
+        nodes = f" on each of {job.pending.nodes} nodes" if job.pending.nodes > 1 else ""
         lines.append(
-            f"job {name} of {safe(names(job.pending.uid))} waits: {job.pending.nodes} node(s) with"
-            f" vgpu:{safe(job.pending.gres_class)}:{job.pending.count}, priority {job.pending.priority},"
-            f" Slurm's reason {safe(job.pending.reason)}; `vgpu explain {name}` says what would start it"
+            f"job {name} of {safe(names(job.pending.uid))} waits for vgpu:{safe(job.pending.gres_class)}"
+            f":{job.pending.count}{nodes}, priority {job.pending.priority}, Slurm's reason {safe(job.pending.reason)};"
+            f" `vgpu explain {name}` says what would start it"
         )
     return lines
 
@@ -248,7 +254,7 @@ def plan_lines(plan: PlanView, width: int = 0) -> list[str]:
     actions = Counter(gpu.action for gpu in plan.gpus)
     total = ", ".join(f"{count} {action}" for action, count in sorted(actions.items())) or "none"
     told = [
-        f"{len(plan.gpus)} GPUs: {total}",
+        f"{counted(len(plan.gpus), 'GPU')}: {total}",
         *([f"for the queue: {safe(plan.why, LINE_MAX)}"] if plan.why else ()),
         *(f"waits on: {safe(text, LINE_MAX)}" for text in plan.waiting),
         *(f"problem: {safe(text, LINE_MAX)}" for text in plan.problems),

@@ -52,13 +52,13 @@ def top(
 def top_lines(pool: "PoolView", names: "Names", now: float, clock: "Clock") -> list[str]:
     """One frame: the sum, what waits, what is planned, then each GPU."""
     from slurm_plugin.cli.screen import LEGEND, age, safe, table
-    from slurm_plugin.cli.text import pause_line, slice_total
+    from slurm_plugin.cli.text import counted, pause_line, slice_total
 
     problems = [*pool.problems, *(f"{node.name}: {text}" for node in pool.nodes for text in node.problems)]
     more = [f"problem: {len(problems) - PROBLEMS_MAX} more (vgpu status)"] if len(problems) > PROBLEMS_MAX else []
     return [
         f"pool {safe(pool.pool)}  {time.strftime('%H:%M:%S', time.localtime(now))}  up {age(now - pool.started_at)}"
-        f"  {len(pool.nodes)} nodes  {slice_total(pool)}",
+        f"  {counted(len(pool.nodes), 'node')}  {slice_total(pool)}",
         *([pause_line(pool.pause, names, clock)] if pool.pause else ()),
         *(f"problem: {safe(text)}" for text in problems[:PROBLEMS_MAX]),
         *more,

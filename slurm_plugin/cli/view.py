@@ -189,6 +189,50 @@ class JobView:
     pending: PendingView | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabView:
+    name: str
+    folder: str
+    nodes: int
+    gpus: int  # a node
+    products: tuple[str, ...]
+    changed: bool  # false after a dry run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabPlace:
+    name: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabList:
+    labs: tuple[LabPlace, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonView:
+    daemon: str
+    wanted: bool
+    pid: int  # 0 when it does not run
+    restarts: int
+    last_exit: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabStatusView:
+    name: str
+    folder: str
+    supervisor: int  # pid; 0 when it is gone
+    lacks: str  # what keeps the lab from being usable; empty when it is ready
+    daemons: tuple[DaemonView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabEnvironment:
+    variables: dict[str, str]
+
+
 def job_view(pool: PoolView, job_id: int) -> JobView | None:
     """Everything the pool knows of one job, or None when that is nothing."""
     grants = tuple(

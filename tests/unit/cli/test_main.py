@@ -127,6 +127,17 @@ def test_a_users_mistake_is_two_lines_and_an_exit_code(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("group", [[], ["lab"], ["show"]])
+def test_what_a_command_does_is_told_whole_in_80_columns(
+    group: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main.run([*group, "--help"]) == 0
+    commands = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert len(commands) > 2
+    assert [line for line in commands if line.endswith("...") or len(line) > 80] == []
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_that_nobody_reads_has_a_code_of_its_own(unbuffered: str, tmp_path: Path) -> None:
     reader, writer = os.pipe()

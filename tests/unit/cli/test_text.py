@@ -43,7 +43,7 @@ def test_status_names_slices_that_a_job_holds_and_does_not_use() -> None:
 def test_status_shows_each_gpu_with_its_layout_and_the_queue() -> None:
     lines = status_lines(pool_view(status()), names, now=560)
     assert lines[0] == (
-        "pool hpc: 1 nodes, 3 slices (1 busy, 1 idle, 1 withheld); controller 0.1.0 up 1m00s, last pass 4 ms"
+        "pool hpc: 1 node, 3 slices (1 busy, 1 idle, 1 withheld); controller 0.1.0 up 1m00s, last pass 4 ms"
     )
     assert lines[3] == "n1    MIXED  0    [####][-][~]..  3g.40gb job 12; 1g.10gb as m10; 1g.10gb withheld"
     assert lines[-1] == "20       4242  99        1      vgpu:m20:2  PartitionDown"
@@ -90,7 +90,7 @@ def test_a_pending_and_a_waiting_job_say_what_they_wait_for() -> None:
     assert job is not None
     first, second = job_lines(job, names, now=0)
     assert first == "job 20: its prolog waits for a slice on n1"
-    assert "waits: 1 node(s) with vgpu:m20:2, priority 99, Slurm's reason PartitionDown" in second
+    assert "waits for vgpu:m20:2, priority 99, Slurm's reason PartitionDown" in second
 
 
 def test_a_node_shows_counts_slices_and_grants() -> None:

@@ -16,7 +16,7 @@ def test_gpus_are_bars_with_their_jobs() -> None:
     lines = frame(status())
     (gpu,) = [line for line in lines if line.startswith("n1 ")]
     assert gpu.split() == ["n1", "MIXED", "0", "[####][-][~]..", "1/3", "12"]
-    assert "1 nodes  3 slices (1 busy, 1 idle, 1 withheld)" in lines[0]
+    assert "1 node  3 slices (1 busy, 1 idle, 1 withheld)" in lines[0]
 
 
 def test_what_waits_is_counted_by_class_the_most_first() -> None:

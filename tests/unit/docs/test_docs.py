@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from slurm_plugin import errors, explanation, history
-from slurm_plugin.cli import doctor, lab, setup, view
+from slurm_plugin.cli import doctor, setup, view
 from slurm_plugin.cli.main import INTERRUPTED, NOBODY_READS, app
 from slurm_plugin.cli.output import JSON_VERSION
 from slurm_plugin.config import parse_pool
@@ -46,12 +46,12 @@ DOCUMENTED = {
     "doctor": doctor.Report,
     "finding": Finding,
     "render": setup.Rendered,
-    "lab": lab.LabView,
-    "labs": lab.LabList,
-    "lab place": lab.LabPlace,
-    "lab-status": lab.LabStatusView,
-    "daemon": lab.DaemonView,
-    "lab-env": lab.LabEnvironment,
+    "lab": view.LabView,
+    "labs": view.LabList,
+    "lab place": view.LabPlace,
+    "lab-status": view.LabStatusView,
+    "daemon": view.DaemonView,
+    "lab-env": view.LabEnvironment,
 }
 
 
