@@ -72,7 +72,7 @@ class Runner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls = Calls(adapters.executors, engine.target, self.act, self._clock)
         self._accepting = True
-        self._stirred = False  # on the journal's thread: something of this group may have made something due
+        self._stirred = False  # on the journal's thread: this group may have made something due, or time has
         writer.then, writer.told = self._then, self._after
         self.dropped: Counter[str] = Counter()  # effects, by kind
         self.forgotten = 0  # portions that retention dropped
@@ -153,8 +153,13 @@ class Runner:
             self._do(effect)
 
     def _step(self, store: Store, step: Callable[[Store], list[Effect]]) -> list[Effect]:
+        before = store.changes()
+        effects = step(store)
+        self._stirred |= store.changes() != before
+        return effects
+
+    def _stir(self, _: Store) -> None:
         self._stirred = True
-        return step(store)
 
     def _then(self, store: Store) -> list[Effect]:
         """What is due at the end of a group."""
@@ -190,7 +195,7 @@ class Runner:
                 async with asyncio.timeout(TICK_S):  # wait_for of Python 3.11 may lose a cancellation
                     await self._wake.wait()
             self._wake.clear()
-            await self._guarded(lambda: self.act(lambda _: []))
+            await self._guarded(lambda: self._writer.run(self._stir))
 
     async def _every(self, seconds: float, call: Callable[[], Awaitable[None]], *, first_s: float = 0.0) -> None:
         await asyncio.sleep(first_s)
