@@ -19,6 +19,7 @@ from federation.cli.main import run
 
 DISK = "/var/tmp"  # journals and logs lie on a disk, as on a site
 STOP_S = 20.0
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _COMMON = """version: 1
 site: {name}
 state_dir: {folder}/state
@@ -44,9 +45,12 @@ class Answering:
 
     def start(self) -> None:
         """Returns when it serves."""
+        pipe, env = subprocess.PIPE, {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
+        env["PYTHONPYCACHEPREFIX"] = str(self.log.parent.parent / "bytecode")  # it is there where it is installed
         with self.log.open("ab") as log:
-            pipe = subprocess.PIPE
-            self.process = subprocess.Popen(self.argv, stdin=pipe, stdout=pipe, stderr=log, text=True, bufsize=1)
+            self.process = subprocess.Popen(
+                self.argv, stdin=pipe, stdout=pipe, stderr=log, text=True, bufsize=1, env=env
+            )
         self.answer()
 
     def ask(self, do: str, **what: Any) -> Any:
@@ -98,9 +102,12 @@ class Site(Answering):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
+    """`port`: hpc's."""
+
     edge: Site
     hpc: Site
     folder: Path
+    port: int
 
     def start(self) -> None:
         self.hpc.start()
@@ -116,7 +123,7 @@ def pair(where: str = DISK) -> Iterator[Pair]:
         root.chmod(0o711)
         port = free_port()
         _fed("pki", "init", "bench", "--folder", str(root / "pki"))
-        made = Pair(edge=_site(root, "edge", _EDGE, port), hpc=_site(root, "hpc", _HPC, port), folder=root)
+        made = Pair(edge=_site(root, "edge", _EDGE, port), hpc=_site(root, "hpc", _HPC, port), folder=root, port=port)
         try:
             yield made
         finally:
@@ -124,9 +131,14 @@ def pair(where: str = DISK) -> Iterator[Pair]:
             made.hpc.end()
 
 
+def issue(root: Path, name: str) -> Path:
+    """A site's certificates: their folder."""
+    _fed("pki", "issue", name, "--folder", str(root / "pki"), "--out", str(root / name))
+    return root / name
+
+
 def _site(root: Path, name: str, more: str, port: int) -> Site:
-    folder = root / name
-    _fed("pki", "issue", name, "--folder", str(root / "pki"), "--out", str(folder))
+    folder = issue(root, name)
     (folder / "fed.yaml").write_text((_COMMON + more).format(name=name, folder=folder, port=port))
     argv = [sys.executable, "-m", "benchmarks.federation_site", str(folder / "fed.yaml"), str(folder / "ran")]
     return Site(argv=argv, log=folder / "log", folder=folder)
@@ -138,7 +150,7 @@ def bare(made: Pair) -> Iterator[tuple[Answering, Answering]]:
     port, ends = free_port(), []
     for role, site in (("serve", made.hpc), ("call", made.edge)):
         argv = [sys.executable, "-m", "benchmarks.federation_bare", role, str(site.folder), str(port)]
-        ends.append(Answering(argv=argv, log=made.folder / f"{role}.log"))
+        ends.append(Answering(argv=argv, log=site.folder / f"{role}.log"))
     server, client = ends
     try:
         server.start()

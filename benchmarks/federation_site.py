@@ -44,7 +44,7 @@ class Pool:
     """A backend that answers at once. Its jobs run for as long as the site lives."""
 
     def __init__(self, ran: Path) -> None:
-        self._started = {line.split()[0] for line in ran.read_text().splitlines()} if ran.exists() else set()
+        self._started = {_named(line.split()[0]) for line in ran.read_text().splitlines()} if ran.exists() else set()
         self._ran = os.open(ran, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self.outputs = ran.parent
         self.die_in = 0  # starts until this process kills itself, before its journal hears of the last; 0: never
@@ -54,8 +54,8 @@ class Pool:
 
     async def submit(self, key: Key, spec: JobSpec, user: str) -> str:
         name = str(key)
-        if name not in self._started:
-            self._started.add(name)
+        if _short(key) not in self._started:
+            self._started.add(_short(key))
             os.write(self._ran, f"{name} {time.time()}\n".encode())
             self.die_in -= 1
             if self.die_in == 0:
@@ -64,10 +64,10 @@ class Pool:
 
     async def look(self, keys: Sequence[Key]) -> Mapping[Key, Seen]:
         pending, absent = Seen(sight=Sight.PENDING), Seen(sight=Sight.ABSENT)
-        return {key: pending if str(key) in self._started else absent for key in keys}
+        return {key: pending if _short(key) in self._started else absent for key in keys}
 
     async def fence(self, key: Key) -> bool:
-        return str(key) not in self._started
+        return _short(key) not in self._started
 
     async def stop(self, key: Key) -> None:
         """Nothing runs."""
@@ -80,6 +80,15 @@ class Pool:
 
     async def place(self, key: Key, user: str) -> Place:
         return Place(folder=self.outputs, stdout=self.outputs / "stdout", stderr=self.outputs / "stderr")
+
+
+def _short(key: Key) -> bytes:
+    return key.token.bytes + key.attempt.to_bytes(4, "big")
+
+
+def _named(name: str) -> bytes:
+    token, _, attempt = name.partition("/")
+    return _short(Key(UUID(token), int(attempt)))
 
 
 class Asked:
@@ -133,6 +142,7 @@ class Asked:
         await self._runner.accept(token, SPEC)
 
     async def used(self) -> dict[str, Any]:
+        gc.collect()
         return _used()
 
     async def die(self, starts: int) -> dict[str, Any]:
@@ -151,6 +161,14 @@ class Asked:
                 os.write(handle, f"{token}\n".encode())
 
         self._flow = asyncio.gather(*(submit() for _ in range(FLOWS)))
+        return {}
+
+    async def fill(self, jobs: int) -> dict[str, Any]:
+        """Submit so many, and keep nothing about them."""
+        for first in range(0, jobs, TOGETHER):
+            now = int(time.time() * 1000)
+            tokens = [mint(now, os.urandom(RANDOM_BYTES)) for _ in range(min(TOGETHER, jobs - first))]
+            await asyncio.gather(*(self._runner.accept(token, SPEC) for token in tokens))
         return {}
 
     async def settled(self) -> dict[str, Any]:
@@ -174,6 +192,7 @@ class Asked:
             "linked": self.linked,
             "die": self.die,
             "flow": self.flow,
+            "fill": self.fill,
             "settled": self.settled,
         }
         return calls[told.pop("do")](**told)
