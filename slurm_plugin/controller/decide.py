@@ -20,6 +20,7 @@ from slurm_plugin.controller.prologs import IN_PROLOG, lost_prologs
 from slurm_plugin.controller.promised import margins
 from slurm_plugin.controller.question import guarantees
 from slurm_plugin.controller.recut import follow, settle
+from slurm_plugin.controller.recuts import Recuts
 from slurm_plugin.controller.state import (
     WITHHELD,
     Action,
@@ -69,6 +70,8 @@ def decide(state: State) -> Decision:
     if part is None and (before.targets or any(follows(state, node.state) for node in nodes.values())):
         state, nodes, offering = _follow_queue(state, nodes, wanted)
     else:
+        if part is None:  # no layout follows the queue any more: nothing that was planned for it is so
+            state = replace(state, recuts=Recuts(changed_at=before.changed_at))
         offering = _offering(state, nodes, wanted)
     classes = _classes(state, nodes, offering)
     _tell_lost(state, lost, nodes)

@@ -278,3 +278,12 @@ def test_what_a_guarantee_keeps_idle_is_there_for_its_own_class_alone() -> None:
     own, other = (explain(world, decision, job) for job in jobs[:2])
     assert (own.idle, own.withheld) == (7, 0)
     assert (other.idle, other.withheld, other.kept, other.ahead) == (4, 3, 3, 1)
+
+
+def test_where_layouts_follow_the_queue_no_more_nothing_of_its_plans_is_told() -> None:
+    kept = Room(node="n1", profile="3g.40gb", start=0, size=4, job_id=5, since=NOW, until=1_600, behind=(10, 11))
+    recuts = Recuts(rooms={"GPU-a": kept}, why="no room", changed_at={"GPU-a": NOW})
+    world = replace(seven_busy(pending(5, "3g.40gb"), limits={}, follow=Follow.LAYOUT), recuts=recuts)
+    decision = decide(world)
+    assert decision.recuts == Recuts(changed_at={"GPU-a": NOW})
+    assert explain(replace(world, recuts=decision.recuts), decision, world.jobs[-1]).change is None
