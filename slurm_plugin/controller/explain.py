@@ -134,7 +134,7 @@ def _kept(state: State, ground: Ground) -> Iterator[Change]:
             yield Change(
                 node=node.name,
                 gpu=gpu.index,
-                creates=(room.profile,),
+                creates=(room.profile,) * (1 + len(room.more)),
                 why=f"room is kept for it{ends}",
                 at=room.until,
             )

@@ -173,7 +173,7 @@ def _follow_queue(node: NodeState, gpu: Gpu, recuts: Recuts, busy: Mapping[str, 
 def _room_text(room: Room) -> str:
     behind = ", ".join(f"job {job_id}" for job_id in room.behind)
     waits = f", and waits for {behind}" if behind else ""
-    return f"keeps room for {room.profile}@{room.start} of job {room.job_id}{waits}"
+    return f"keeps room for {room.text} of job {room.job_id}{waits}"
 
 
 def _left(node: NodeState, gpu: Gpu) -> str:

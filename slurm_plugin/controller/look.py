@@ -77,7 +77,7 @@ def _gpu(state: State, node: Here, gpu: Gpu, model: str, *, stays: bool) -> GpuS
             (fixed if one.foreign or one.uuid in taken else idle).append((one.profile, one.start))
     if target is not None:
         idle = [*(placed for placed in idle if placed not in target.destroy), *target.create]
-    elif room is not None and room.behind:
+    elif room is not None and room.waits:
         kept = [placed for placed in idle if mask(placed[1], profiles[placed[0]].size) & room.bits]
         fixed, idle = [*fixed, *kept], [placed for placed in idle if placed not in kept]
         blocked |= room.bits & ~bits_of(profiles, fixed)

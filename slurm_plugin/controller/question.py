@@ -29,6 +29,7 @@ class Question:
     problem: Problem
     sights: Sights  # who is in which state
     jobs: Mapping[Line, Sequence[Demand]]  # whom a line stands for, first first
+    nowhere: Sequence[tuple[Demand, frozenset[str]]]  # who needs several slices of a node and finds none, of these
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class _Places:
 
     of_node: dict[str, str] = field(default_factory=dict)
     wheres: dict[Key, frozenset[str]] = field(default_factory=dict)  # where -> places
+    sets: dict[Key, frozenset[str]] = field(default_factory=dict)  # where -> nodes
 
 
 def ask(
@@ -56,7 +58,12 @@ def ask(
         guarantees=guarantees(state, places.wheres),
         limits=limits,
     )
-    return Question(problem=problem, sights=sights, jobs=jobs)
+    nowhere = [
+        (demand, _reached(state, places.sets, demand))
+        for demand in wanted
+        if homes.get(demand.job_id) == [] and demand.gathers
+    ]
+    return Question(problem=problem, sights=sights, jobs=jobs, nowhere=nowhere)
 
 
 def _places(state: State, here: Mapping[str, Here], wanted: Sequence[Demand]) -> tuple[_Places, dict[int, list[str]]]:
@@ -70,7 +77,7 @@ def _places(state: State, here: Mapping[str, Here], wanted: Sequence[Demand]) ->
     for job_id, nodes in homes.items():
         for nth, name in enumerate(nodes):
             sets["home", job_id, nth] = frozenset({name})
-    found = _Places()
+    found = _Places(sets=sets)
     alone = {name for nodes in homes.values() for name in nodes}
     for offer in offers:
         signature = ".".join(str(nth) for nth, names in enumerate(sets.values()) if offer.name in names)
@@ -96,19 +103,19 @@ def _reached(state: State, sets: Mapping[Key, frozenset[str]], demand: Demand) -
 
 
 def _all_homes(state: State, sets: Mapping[Key, frozenset[str]], wanted: Sequence[Demand]) -> dict[int, list[str]]:
-    """For the first jobs that need several slices of a node, and of which it can be told where: those nodes."""
+    """For the first jobs that need several slices of a node, those nodes; [] when there are none for it."""
     homes: dict[int, list[str]] = {}
     hopeless: set[Key] = set()
     promised: dict[str, int] = {}
     for demand in wanted:
-        if demand.single or demand.where not in sets or demand.key in hopeless:
+        if demand.single or demand.where not in sets:
             continue
-        if len(homes) >= SEVERAL_MAX or len(hopeless) >= HOPELESS_MAX:
+        if len(homes) >= SEVERAL_MAX + len(hopeless) or len(hopeless) >= HOPELESS_MAX:
             break
-        if chosen := _homes(state, demand, _reached(state, sets, demand), promised):
-            homes[demand.job_id] = chosen
-        else:
-            hopeless.add(demand.key)
+        if demand.key not in hopeless:
+            homes[demand.job_id] = _homes(state, demand, _reached(state, sets, demand), promised)
+            if not homes[demand.job_id]:
+                hopeless.add(demand.key)
     return homes
 
 
@@ -210,8 +217,10 @@ def _shares(
         if demand.gres_class in state.reaches:
             allowed &= places.wheres["reach", demand.gres_class]
         return [(allowed, demand.tasks)]
-    chosen = homes.get(demand.job_id, ())
-    return [(places.wheres["home", demand.job_id, nth], demand.count) for nth in range(len(chosen))]
+    chosen = homes.get(demand.job_id)
+    if chosen == []:
+        return [(frozenset(), demand.count)]
+    return [(places.wheres["home", demand.job_id, nth], demand.count) for nth in range(len(chosen or ()))]
 
 
 def guarantees(state: State, wheres: Mapping[Key, frozenset[str]]) -> tuple[Guarantee, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slurm_plugin.controller import rooms
+from slurm_plugin.controller.bundles import bundle, waiting_together
 from slurm_plugin.controller.look import Here, follows
 from slurm_plugin.controller.promised import harmless
 from slurm_plugin.controller.question import Question, ask
@@ -45,24 +46,26 @@ def settle(state: State, here: Mapping[str, Here]) -> Recuts:
         else:
             targets[uuid] = target
     ends = rooms.ends(state) if state.recuts.rooms else {}
-    still = {
-        uuid: kept
+    kept = {
+        uuid: now
         for uuid, room in state.recuts.rooms.items()
         if uuid in gpus
         and uuid not in targets
         and not state.paused
-        and (kept := rooms.as_now(state, ends, *gpus[uuid], room))
-        and not _serves(state, gpus[uuid][1], kept)
+        and (now := rooms.as_now(state, ends, *gpus[uuid], room))
     }
+    kept = waiting_together(kept)
+    needed = {one.job_id for uuid, one in kept.items() if one.waits or not _serves(state, gpus[uuid][1], one)}
+    still = {uuid: one for uuid, one in kept.items() if one.job_id in needed}
     return replace(state.recuts, targets=targets, rooms=still, changed_at=changed_at, events=tuple(events))
 
 
 def _serves(state: State, gpu: Gpu, room: Room) -> bool:
-    """Is what lies in it free, and good for its job as it is? Then there is nothing to cut, and no step to wait for."""
+    """Is what lies in it good for its job as it is? Once that is free there is nothing to cut, and no step to come."""
     classes = {item.type for job in state.jobs if job.job_id == room.job_id for item in job.gres}
     able = {profile for name in classes for profile in state.serving.profiles.get(name, ())}
     there = (one.profile for one in gpu.instances if mask(one.start, one.size) & room.bits)
-    return not room.behind and not able.isdisjoint(there)
+    return sum(profile in able for profile in there) > len(room.more)
 
 
 def _event(what: str, gpu: str, target: Target, now: float, why: str) -> Event:
@@ -127,7 +130,7 @@ def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], la
     return replace(
         now,
         targets={**now.targets, **targets},
-        rooms={**kept, **search.rooms(made.unserved)},
+        rooms=_rooms(search, made),
         lacking_since=since,
         looked_at=state.now,
         waiting=_waiting(question, made),
@@ -135,6 +138,19 @@ def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], la
         vain=None if targets else question.problem,
         events=(*now.events, *new),
     )
+
+
+def _rooms(search: rooms.Search, made: Plan) -> dict[str, Room]:
+    """What is kept already, that of one job more that needs several slices of a node, and that of others."""
+    state, kept = search.state, dict(search.kept)
+    have = {room.job_id for room in kept.values()}
+    waiting = search.question.nowhere
+    first = next(iter(waiting), None) if not any(demand.job_id in have for demand, _ in waiting) else None
+    if first is not None:
+        demand, names = first
+        here = [search.here[name] for name in sorted(names)]
+        kept |= bundle(state, here, rooms.ends(state), demand, {*search.changing, *kept})
+    return waiting_together({**kept, **replace(search, kept=kept).rooms(made.unserved)})
 
 
 def _answer(

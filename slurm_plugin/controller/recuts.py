@@ -36,10 +36,19 @@ class Room:
     since: float  # Unix seconds
     until: int = 0  # when the last job in the way ends at its time limit, Unix seconds; 0: not known
     behind: tuple[int, ...] = ()  # jobs in the way, ascending
+    more: tuple[int, ...] = ()  # further starts, for a job that needs several slices of its node
+    waits: bool = False  # jobs are in the way of it, or of other room of its job
 
     @property
     def bits(self) -> int:
-        return mask(self.start, self.size)
+        bits = 0
+        for start in (self.start, *self.more):
+            bits |= mask(start, self.size)
+        return bits
+
+    @property
+    def text(self) -> str:
+        return ", ".join(f"{self.profile}@{start}" for start in sorted((self.start, *self.more)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from slurm_plugin.mig.geometry import mask
 from slurm_plugin.model import Gpu
 from slurm_plugin.planner.why import Unserved
 
-ROOMS_MAX = 4  # stretches kept at once
+ROOMS_MAX = 4  # jobs that room is kept for at once
 AHEAD_S = 3600  # nothing lies idle for a job that can't have its room for longer than that
 
 Ends = Mapping[tuple[int, int], int]  # (job, started at) -> when its time limit ends it, Unix seconds; 0: no limit
@@ -30,7 +30,7 @@ def ends(state: State) -> Ends:
 def as_now(state: State, when: Ends, node: Here, gpu: Gpu, room: Room) -> Room | None:
     """A room that was kept before; None when it is nobody's any more, or can't come to be."""
     waits = any(job.job_id == room.job_id and not job.on_nodes for job in state.jobs)
-    return _room(state, when, node, gpu, room) if waits and _may_keep(state, node, gpu) else None
+    return room_now(state, when, node, gpu, room) if waits and may_keep(state, node, gpu) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Search:
                 continue
             waiting = [d.job_id for d in self.question.jobs.get(line, ()) if d.single and d.gathers][: one.count]
             for job_id in (job_id for job_id in waiting if job_id not in have):
-                if len(self.kept) + len(found) >= ROOMS_MAX:
+                if len(have) >= ROOMS_MAX:
                     return found
                 key = (line.profiles, places)
                 if key not in best:
@@ -78,13 +78,13 @@ class Search:
             ]
             for name, gpu in self.question.sights.of(one) if able else ():
                 free = gpu.uuid not in self.changing and gpu.uuid not in self.kept
-                if free and _may_keep(self.state, self.here[name], gpu):
+                if free and may_keep(self.state, self.here[name], gpu):
                     yield from self._best(when, name, gpu, able)
 
     def _best(self, when: Ends, name: str, gpu: Gpu, able: Sequence[tuple[int, Room]]) -> Iterator[_Spot]:
         ranked = []
         for nth, asked in able:
-            room = _room(self.state, when, self.here[name], gpu, asked)
+            room = room_now(self.state, when, self.here[name], gpu, asked)
             if room is not None and room.behind and room.until <= self.state.now + AHEAD_S:
                 ranked.append(((not room.until, room.until, len(room.behind), nth, room.start), room))
         if ranked:
@@ -93,11 +93,11 @@ class Search:
             yield rank, gpu.uuid, replace(room, node=name)
 
 
-def _may_keep(state: State, node: Here, gpu: Gpu) -> bool:
+def may_keep(state: State, node: Here, gpu: Gpu) -> bool:
     return node.offer is not None and not gpu.fault and follows(state, node.state)
 
 
-def _room(state: State, when: Ends, node: Here, gpu: Gpu, room: Room) -> Room | None:
+def room_now(state: State, when: Ends, node: Here, gpu: Gpu, room: Room) -> Room | None:
     """With the jobs that stand in the way; None when something else does."""
     jobs: set[int] = set()
     until = 0

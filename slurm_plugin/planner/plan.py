@@ -71,8 +71,9 @@ def plan(problem: Problem, solver: Solver = solve) -> Plan:
 
 
 def _broken(found: Plan) -> list[str]:
-    """Bundles that are served in part or not at all, as they come in turn."""
-    lines = {one.want.line for one in found.unserved if one.want.line is not None and one.want.line.bundle}
+    """Bundles that are served in part, as they come in turn. One that is not served at all costs nobody anything."""
+    had = {one.want.line.bundle for one in found.served if one.want.line is not None} - {""}
+    lines = {one.want.line for one in found.unserved if one.want.line is not None and one.want.line.bundle in had}
     return list(dict.fromkeys(line.bundle for line in sorted(lines, key=line_order)))
 
 

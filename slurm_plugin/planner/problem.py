@@ -46,7 +46,7 @@ class Line:
     count: int  # slices
     tier: int = 0  # served strictly in this order, the lowest first
     age_s: float = 0.0  # of its oldest job
-    places: frozenset[str] | None = None  # None: anywhere
+    places: frozenset[str] | None = None  # None: anywhere; empty: nowhere now
     account: str = ""
     bundle: str = ""  # lines of one bundle are served whole and together, or nothing changes for them
 

@@ -73,6 +73,9 @@ def unserved(problem: Problem, asked: Market, answer: Answer) -> tuple[Unserved,
 
 
 def _why(problem: Problem, asked: Market, nth: int, *, full: bool) -> str:
+    line = asked.wants[nth].line
+    if line is not None and line.bundle and not line.places:
+        return "no node that may be re-cut now could have all its slices beside what is in use"
     uses = {(pool, profile) for want, pool, profile, _ in asked.uses if want == nth}
     if not uses:
         return f"no GPU where it may run has {' or '.join(asked.wants[nth].profiles)}"

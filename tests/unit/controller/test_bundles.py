@@ -1,0 +1,122 @@
+"""Room that is kept on one node for a job that needs several slices there."""
+
+from slurm_plugin.controller.state import WITHHELD
+from tests.unit.controller import pools
+from tests.unit.controller.pools import MIXED, SEVEN, gpu
+from tests.unit.controller.test_recut import FOLLOW, passes
+from tests.unit.controller.world import World
+
+
+def pool(*nodes: tuple[tuple[tuple[str, int], ...], ...]) -> World:
+    """For each node the layouts of its GPUs."""
+    gpus = {
+        f"n{nth}": [gpu(f"n{nth}-{at}", layout, index=at) for at, layout in enumerate(layouts)]
+        for nth, layouts in enumerate(nodes, start=1)
+    }
+    return World(gpus, pools.group(*gpus), planning=FOLLOW)
+
+
+def fill(world: World, node: str, *where: tuple[int, int]) -> None:
+    """Jobs on these slices: (GPU, start)."""
+    for at, start in where:
+        (piece,) = [one for one in world.gpus[node][at].instances if one.start == start]
+        job, world.next_job = world.next_job, world.next_job + 1
+        world.jobs[job] = pools.running(job, piece.profile, on=(node,))
+        world.grants[node, job] = pools.grant(job, piece.profile, piece.uuid)
+        world.present[piece.uuid] = piece.profile
+    world.recount()
+
+
+def every(*at: int) -> list[tuple[int, int]]:
+    return [(nth, start) for nth in at for start in range(7)]
+
+
+def test_a_stream_of_small_jobs_does_not_keep_two_slices_of_one_node_from_coming_to_be() -> None:
+    world = pool((SEVEN, SEVEN))
+    fill(world, "n1", *every(0, 1))
+    world.submit("3g.40gb", count=2, priority=9)
+    wanted = world.next_job - 1
+    for _ in range(20):
+        world.submit("1g.10gb")
+    passes(world, 2)
+    rooms = world.recuts.rooms.values()
+    assert sum(1 + len(room.more) for room in rooms) == 2
+    assert {room.job_id for room in rooms} == {wanted}
+    for job in sorted(world.jobs):
+        world.end(job)
+        world.release("n1", job)
+        passes(world, 2)
+        if not world.recuts.rooms:
+            break
+    passes(world)
+    assert wanted in world.jobs
+    assert sum(run.gres[0].type == "1g.10gb" for run in world.jobs.values()) >= 4  # beside it the stream went on
+
+
+def test_both_slices_may_lie_on_one_gpu() -> None:
+    world = pool((SEVEN,))
+    fill(world, "n1", *every(0))
+    world.submit("3g.40gb", count=2)
+    passes(world, 2)
+    (room,) = world.recuts.rooms.values()
+    assert room.text == "3g.40gb@0, 3g.40gb@4"
+    assert room.behind == tuple(range(1, 8))
+    for job in range(1, 8):
+        world.end(job)
+        world.release("n1", job)
+    passes(world)
+    assert list(world.jobs) == [8]
+
+
+def test_what_is_free_waits_for_the_rest_and_is_cut_for_nobody_else() -> None:
+    world = pool((SEVEN, SEVEN))
+    fill(world, "n1", *every(0)[4:], *every(1))  # of the first GPU four slices are free
+    world.submit("3g.40gb", count=2, priority=9)
+    passes(world, 2)
+    assert {room.start: room.waits for room in world.recuts.rooms.values()}[0]
+    world.submit("3g.40gb")
+    world.submit("1g.10gb")
+    passes(world, 3)
+    assert [one.profile for one in world.gpus["n1"][0].instances] == ["1g.10gb"] * 7
+    assert all(world.present[uuid] == WITHHELD for uuid in world.idle("n1"))
+    world.waiting.clear()
+    passes(world, 1)
+    assert not world.recuts.rooms
+
+
+def test_slices_that_are_right_already_are_offered_as_soon_as_all_are_free() -> None:
+    """Two 3g are there: nothing is to be cut once the job on one of them has ended."""
+    world = pool((MIXED, MIXED))
+    fill(world, "n1", (0, 4), *((at, start) for at in (0, 1) for start in range(4)))
+    world.submit("3g.40gb", count=2)
+    passes(world, 2)
+    world.end(1)
+    world.release("n1", 1)
+    passes(world, 2)
+    assert world.next_job - 1 in world.jobs
+    assert [[one.profile for one in there.instances] for there in world.gpus["n1"]] == [
+        [name for name, _ in MIXED],
+        [name for name, _ in MIXED],
+    ]
+
+
+def test_one_such_job_has_room_at_a_time_and_the_first_comes_first() -> None:
+    world = pool((SEVEN,), (SEVEN,))
+    for name in world.gpus:
+        fill(world, name, *every(0))
+    world.submit("3g.40gb", count=2, priority=1)
+    world.submit("2g.20gb", count=2, priority=9)
+    passes(world, 2)
+    assert {room.job_id for room in world.recuts.rooms.values()} == {world.next_job - 1}
+
+
+def test_a_job_that_needs_more_than_any_node_has_keeps_nothing() -> None:
+    world = pool((SEVEN,), (SEVEN,))
+    for name in world.gpus:
+        fill(world, name, *every(0))
+    world.submit("3g.40gb", count=3)
+    passes(world, 2)
+    assert not world.recuts.rooms
+    (waiting,) = world.recuts.waiting
+    assert waiting.jobs == (world.next_job - 1,)
+    assert waiting.why == "no node that may be re-cut now could have all its slices beside what is in use"
