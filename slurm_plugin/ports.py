@@ -25,6 +25,12 @@ class JobRun:
     gres: tuple[GresItem, ...]  # asked per node, as job_submit rewrote it
     batch: bool
     requeue: bool  # Slurm would accept a requeue of it
+    limit_s: int = 0  # its time limit; 0: none, or not known
+
+    @property
+    def ends_at(self) -> int:
+        """When its time limit ends it, Unix seconds; 0 when it does not run or has none."""
+        return self.key.started_at + self.limit_s if self.key.started_at and self.limit_s else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,10 +181,11 @@ class Gpus(Protocol):
         Raises GpuBusy, NoRoom, ReadBackError, NvmlError.
         """
 
-    def enable_mig(self, gpu: str) -> Gpu:
-        """Switch this GPU (its UUID) to MIG. A GPU that needs a reset first comes back with `mig` PENDING.
+    def enable_mig(self, gpu: str, *, may_reset: bool = False) -> Gpu:
+        """Switch this GPU (its UUID) to MIG. One whose reset did not come about comes back with `mig` PENDING.
 
-        Raises GpuBusy when clients hold it, NvmlError when it has no MIG or the driver refuses.
+        Raises GpuBusy when somebody has it open, NvmlError when it has no MIG, needs a reset that it may not or can't
+        have from here, or the driver refuses.
         """
 
     def processes(self, slice_uuid: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import pynvml
 
 from slurm_plugin.errors import GpuBusy, NvmlError, ReadBackError
 from slurm_plugin.model import Gpu, GpuProfile, Instance, MigMode, Step
-from slurm_plugin.nvml import changing, faults
+from slurm_plugin.nvml import changing, faults, mode
 from slurm_plugin.nvml.caps import CapMinors
 from slurm_plugin.nvml.holders import holders
 from slurm_plugin.nvml.reading import read_gpu
@@ -78,18 +78,13 @@ class NvmlGpus:
                 changing.create(_device(step.gpu), profile, start)
         return _read_back(self._gpu(step.gpu), step)
 
-    def enable_mig(self, gpu: str) -> Gpu:
-        """Switch this GPU to MIG and read it again: its minor number may be another one then."""
+    def enable_mig(self, gpu: str, *, may_reset: bool = False) -> Gpu:
+        """Switch this GPU to MIG and read it again: its minor number may be another one then. See mode."""
         before = self._gpu(gpu)
         if before.mig is MigMode.UNSUPPORTED:
             raise NvmlError(f"GPU {before.index} ({before.name}) has no MIG", hint="leave it out of the pool")
         with self._naming_holders(before):
-            try:
-                status = pynvml.nvmlDeviceSetMigMode(_device(gpu), pynvml.NVML_DEVICE_MIG_ENABLE)
-            except pynvml.NVMLError as error:
-                raise faults.told(error, f"switching GPU {before.index} to MIG") from error
-            if status not in (pynvml.NVML_SUCCESS, faults.RESET_REQUIRED):  # answered, never raised
-                raise faults.told(pynvml.NVMLError(status), f"switching GPU {before.index} to MIG")
+            mode.enable(_device(gpu), before, self._dev_root / f"nvidia{before.minor}", may_reset=may_reset)
         self._renew()
         return self._gpu(gpu)
 

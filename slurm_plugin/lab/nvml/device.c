@@ -256,6 +256,23 @@ NVML_API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned
     SIM_CALL(handle_gpu(device), persistence(device, out));
 }
 
+enum virtualization { VIRTUALIZATION_NONE = 0, VIRTUALIZATION_PASSTHROUGH = 1 };
+
+static nvmlReturn_t virtualization(nvmlDevice_t device, unsigned *out)
+{
+    struct place at;
+    nvmlReturn_t result = find_gpu(device, &at);
+    if (result != NVML_SUCCESS || out == NULL)
+        return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
+    *out = at.board->passthrough ? VIRTUALIZATION_PASSTHROUGH : VIRTUALIZATION_NONE;
+    return NVML_SUCCESS;
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned *out)
+{
+    SIM_CALL(handle_gpu(device), virtualization(device, out));
+}
+
 /* Utilisation is not measured while MIG is on, on the GPU or on a MIG device. */
 static nvmlReturn_t utilization(nvmlDevice_t device, nvmlUtilization_t *out)
 {

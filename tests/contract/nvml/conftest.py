@@ -8,7 +8,10 @@ from slurm_plugin.nvml import NvmlGpus
 from tests.contract.nvml import rig
 
 if rig.REAL_GPU:
-    collect_ignore = ["test_faults.py", "test_library.py", "test_processes.py", "test_oracles.py", "test_clients.py"]
+    collect_ignore = [
+        *("test_faults.py", "test_library.py", "test_mode.py"),
+        *("test_processes.py", "test_oracles.py", "test_clients.py"),
+    ]
 
 
 @pytest.fixture(scope="session", autouse=True)

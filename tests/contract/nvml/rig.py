@@ -56,6 +56,19 @@ def client(state: Path, code: str, *, uid: int = 0, library: Path = simgpu.LIBRA
     return done.stdout
 
 
+@contextmanager
+def holder(device: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process with a device file open, as a monitoring daemon has it."""
+    code = f"f = open({str(device)!r}); print('open', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One node, its first GPU empty and in MIG mode."""

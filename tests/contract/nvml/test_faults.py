@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from ctypes import byref, c_uint
 from pathlib import Path
 from threading import Thread
@@ -60,24 +58,11 @@ def test_a_failure_in_the_middle_keeps_what_was_made_before_it(h100: Path, gpus:
     assert [(i.start, i.ci) for i in gpus.inventory()[0].instances] == [(0, 0), (1, 0)]
 
 
-@contextmanager
-def holder(device: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process with a device file open, as a monitoring daemon has it."""
-    code = f"f = open({str(device)!r}); print('open', flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "open\n"
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_a_stuck_instance_is_busy_names_who_holds_it_and_stays_whole(h100: Path, gpus: NvmlGpus) -> None:
     (before,) = cut(gpus, ("3g.40gb", 4)).instances
     simgpu.stick(h100, before.uuid)
     cap = h100.parent / f"dev/nvidia-caps/nvidia-cap{before.caps[0]}"
-    with holder(cap) as process, pytest.raises(GpuBusy) as busy:
+    with rig.holder(cap) as process, pytest.raises(GpuBusy) as busy:
         clear_out(gpus, ("3g.40gb", 4))
     assert f"pid {process.pid} (python" in busy.value.hint
     assert gpus.inventory()[0].instances == (before,)
@@ -95,7 +80,7 @@ def test_a_refused_gpu_instance_gets_its_compute_instance_back(h100: Path, gpus:
 
 def test_a_slice_with_a_process_is_busy_and_shows_it(h100: Path, gpus: NvmlGpus) -> None:
     (used, _) = cut(gpus, ("1g.10gb", 0), ("1g.10gb", 1)).instances
-    with holder(h100.parent / f"dev/nvidia-caps/nvidia-cap{used.caps[1]}") as process:
+    with rig.holder(h100.parent / f"dev/nvidia-caps/nvidia-cap{used.caps[1]}") as process:
         simgpu.add_process(h100, used.uuid, process.pid)
         assert gpus.processes(used.uuid) == (process.pid,)
         with pytest.raises(GpuBusy) as busy:
@@ -108,7 +93,7 @@ def test_a_slice_with_a_process_is_busy_and_shows_it(h100: Path, gpus: NvmlGpus)
 
 def test_a_gpu_another_client_works_on_is_busy_for_creation_too(h100: Path, gpus: NvmlGpus) -> None:
     simgpu.inject(h100, call=CREATE_GI, code=19)
-    with holder(h100.parent / "dev/nvidia0") as process, pytest.raises(GpuBusy) as busy:
+    with rig.holder(h100.parent / "dev/nvidia0") as process, pytest.raises(GpuBusy) as busy:
         cut(gpus, ("1g.10gb", 0))
     assert busy.value.transient
     assert f"pid {process.pid}" in busy.value.hint
@@ -213,31 +198,6 @@ def test_an_older_driver_that_hides_profiles_while_mig_is_off_is_no_fault(state:
     (gpu,) = gpus.inventory()
     assert (gpu.mig, gpu.profiles, gpu.fault) == (MigMode.DISABLED, (), "")
     assert gpus.enable_mig(gpu.uuid).profiles
-
-
-def test_hopper_enters_mig_mode_at_once(state: Path, gpus: NvmlGpus) -> None:
-    simgpu.create(state, product=[SimGpu(mig=False)])
-    assert gpus.enable_mig(gpus.inventory()[0].uuid).mig is MigMode.ENABLED
-
-
-def test_ampere_in_a_virtual_machine_waits_for_a_reset(state: Path, gpus: NvmlGpus) -> None:
-    simgpu.create(state, product=[SimGpu(product="a100-40gb", mig=False, passthrough=True)])
-    pending = gpus.enable_mig(gpus.inventory()[0].uuid)
-    assert pending.mig is MigMode.PENDING
-    with pytest.raises(NvmlError):
-        cut(gpus, ("1g.5gb", 0))
-    simgpu.reset(state, 0)
-    assert gpus.inventory()[0].mig is MigMode.ENABLED
-
-
-def test_ampere_with_a_client_is_busy_and_named(state: Path, gpus: NvmlGpus) -> None:
-    simgpu.create(state, product=[SimGpu(product="a100-40gb", mig=False)])
-    uuid = gpus.inventory()[0].uuid
-    with holder(state.parent / "dev/nvidia0") as process:
-        simgpu.add_process(state, uuid, process.pid)
-        with pytest.raises(GpuBusy) as busy:
-            gpus.enable_mig(uuid)
-    assert f"pid {process.pid}" in busy.value.hint
 
 
 def test_an_answer_that_nvml_does_not_raise_is_not_taken_for_success(h100: Path, gpus: NvmlGpus) -> None:

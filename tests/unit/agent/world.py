@@ -88,7 +88,7 @@ class FakeGpus:
         self.now[step.gpu] = replace(there, instances=tuple(kept + made))
         return self.now[step.gpu]
 
-    def enable_mig(self, gpu: str) -> Gpu:
+    def enable_mig(self, gpu: str, *, may_reset: bool = False) -> Gpu:
         self.now[gpu] = replace(self.now[gpu], mig=MigMode.ENABLED)
         return self.now[gpu]
 
