@@ -78,3 +78,4 @@ class Grant:
     count: int = 0  # what was asked on this node
     slices: tuple[str, ...] = ()  # MIG UUIDs
     made_at: float = 0.0  # Unix seconds
+    ends_at: int = 0  # Unix seconds, at the run's time limit as it was at the start; 0: none, or not known

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from slurm_plugin.agent.book import Book
@@ -44,6 +44,17 @@ class Waiting:
     def end(self, outcome: Outcome) -> None:
         if not self.outcome.done():
             self.outcome.set_result(outcome)
+
+
+def grant_of(run: JobRun, want: Want, slices: tuple[str, ...], now: float) -> Grant:
+    return Grant(
+        run=run.key,
+        gres_class=want.gres_class,
+        count=want.count,
+        slices=slices,
+        made_at=now,
+        ends_at=run.ends_at,
+    )
 
 
 async def _no_fence(_job_id: int, _slices: tuple[str, ...]) -> None:
@@ -104,6 +115,7 @@ class Binding:
                     blocked.add(waiting.want.gres_class)
 
     async def bind(self, run: JobRun, want: Want, *, wait: bool) -> Outcome:
+        want = replace(want, begins_at=run.key.started_at, ends_at=run.ends_at)
         overtakes = any(other.want.gres_class == want.gres_class for other in self.waiting)
         if not await self._ledger.writable():
             return Outcome.NONE_LEFT
@@ -180,9 +192,7 @@ class Binding:
         slices = await self._sound(run.key.job_id, want)
         if len(slices) < want.count:
             return False
-        grant = Grant(
-            run=run.key, gres_class=want.gres_class, count=want.count, slices=slices, made_at=self._rules.now()
-        )
+        grant = grant_of(run, want, slices, self._rules.now())
         self._book.add(grant)
         if not await self._ledger.keep(grant):
             self._book.drop(grant)

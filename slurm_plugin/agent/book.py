@@ -167,6 +167,7 @@ class Book:
             terms=self.terms,
             busy=self.busy(but=job_id),
             held=self.held(),
+            ends={uuid: grant.ends_at for grant in self.grants.values() if grant.ends_at for uuid in grant.slices},
             closing=closing,
             cutting=self._steps.keys(),
         )

@@ -1,10 +1,10 @@
 """PURE: which idle slices a run gets, and where one more could be cut."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from slurm_plugin.agent.terms import Terms, Want
-from slurm_plugin.choice import Slice, free_slices, in_order, slices_of, standing
+from slurm_plugin.choice import Slice, Span, blocks, free_slices, in_order, slices_of, standing
 from slurm_plugin.model import Gpu, GpuProfile, MigMode, Step
 
 
@@ -16,6 +16,7 @@ class Floor:
     terms: Terms
     busy: Collection[str]  # slices somebody has, or that are promised
     held: Collection[str] = ()  # ... of these, those in a grant
+    ends: Mapping[str, int] = field(default_factory=dict)  # ... and when their runs end, Unix seconds, where known
     closing: Collection[tuple[str, str, int]] = ()  # (gpu, profile, start) being destroyed
     cutting: Collection[str] = ()  # GPUs that a step is changing
 
@@ -25,12 +26,16 @@ def in_pool(gpu: Gpu, terms: Terms) -> bool:
     return gpu.uuid in terms.gpus or any(instance.uuid in terms.offers for instance in gpu.instances)
 
 
-def idle(floor: Floor) -> Iterator[Slice]:
-    """Every slice that can be had now, in the node's order."""
+def _span(floor: Floor, want: Want) -> Span | None:
+    return Span(begin=want.begins_at, end=want.ends_at, ends=floor.ends) if want.ends_at else None
+
+
+def idle(floor: Floor, span: Span | None = None) -> Iterator[Slice]:
+    """Every slice that can be had now, in the node's order. `span`: when the job that wants one runs, if known."""
     for gpu in floor.gpus:
         if gpu.fault or not in_pool(gpu, floor.terms):
             continue
-        for piece in slices_of(gpu, floor.held):
+        for piece in slices_of(gpu, floor.held, span):
             start = piece.order[-1]
             if piece.uuid not in floor.busy and (gpu.uuid, piece.profile, start) not in floor.closing:
                 yield piece
@@ -49,18 +54,24 @@ def standings(floor: Floor, want: Want) -> tuple[tuple[int, int], ...]:
 def _best(floor: Floor, want: Want) -> list[tuple[Slice, tuple[int, int]]]:
     offered = {uuid: offer.gres_class for uuid, offer in floor.terms.offers.items()}
     asked = (want.gres_class, floor.terms.profiles(want.gres_class), offered)
-    return [(piece, standing(piece, *asked)) for piece in in_order(idle(floor), *asked)[: want.count]]
+    pieces = idle(floor, _span(floor, want))
+    return [(piece, standing(piece, *asked)) for piece in in_order(pieces, *asked)[: want.count]]
 
 
 def cut(floor: Floor, want: Want, refused: Collection[tuple[str, str]] = ()) -> Step | None:
     """The step that makes one more slice for this class where a GPU has room, or None.
 
-    Never destroys. `refused` holds (gpu, profile) pairs the driver has said no to. Best profile first; then the fullest
-    GPU; then the placement that takes the fewest others away.
+    Never destroys. `refused` holds (gpu, profile) pairs the driver has said no to. Best profile first; then, if the
+    job's end is known, where it is in others' way least and shortest; then the fullest GPU; then the placement that
+    takes the fewest others away.
     """
+    span = _span(floor, want)
     for profile_name in floor.terms.profiles(want.gres_class):
         places = [
-            (free_slices(gpu), _lost(gpu, profile, start), gpu.index, start, gpu.uuid)
+            (
+                blocks(gpu, floor.held, (profile_name, start), span) if span else 0.0,
+                *(free_slices(gpu), _lost(gpu, profile, start), gpu.index, start, gpu.uuid),
+            )
             for gpu in floor.gpus
             if _can_cut(gpu, floor) and (gpu.uuid, profile_name) not in refused
             for profile in gpu.profiles

@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from slurm_plugin.agent.binding import Binding, Outcome, Rules
+from slurm_plugin.agent.binding import Binding, Outcome, Rules, grant_of
 from slurm_plugin.agent.book import MAX_WITHOUT, Book
 from slurm_plugin.agent.cluster import ask_run, is_over, turn_away
 from slurm_plugin.agent.ledger import Ledger
@@ -197,9 +197,7 @@ class Runs:
         slices = self.claims.had_by(run.key)
         if want is None or run.key.job_id in self.book.grants or len(slices) != want.count:
             return False
-        grant = Grant(
-            run=run.key, gres_class=want.gres_class, count=want.count, slices=slices, made_at=self.rules.now()
-        )
+        grant = grant_of(run, want, slices, self.rules.now())
         self.claims.end(slices)
         self.book.unseen.difference_update(slices)
         self.book.add(grant)

@@ -48,6 +48,7 @@ class Store:
         facts = {
             **{"job_id": run.job_id, "started_at": run.started_at, "uid": run.uid},
             **{"class": grant.gres_class, "count": grant.count, "slices": grant.slices, "made_at": grant.made_at},
+            "ends_at": grant.ends_at,
         }
         durable.write(self.path(run.job_id), facts, at=self._at, lasting=False)
 
@@ -176,4 +177,5 @@ def _grant(facts: Any) -> Grant:
         count=int(facts["count"]),
         slices=tuple(str(one) for one in facts["slices"]),
         made_at=float(facts["made_at"]),
+        ends_at=int(facts.get("ends_at", 0)),
     )

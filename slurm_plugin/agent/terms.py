@@ -35,6 +35,8 @@ class Want:
 
     gres_class: str
     count: int
+    begins_at: int = 0  # Unix seconds
+    ends_at: int = 0  # at its time limit; 0: none, or not known
 
 
 def wanted(gres: Sequence[GresItem], *, name: str = "vgpu", pad: str = "pad") -> Want | None:

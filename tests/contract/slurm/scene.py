@@ -90,6 +90,14 @@ async def check_waiting_run(slurm: SlurmCommands) -> None:
     assert (run.state, run.key.started_at, run.batch, run.requeue) == ("PENDING", 0, True, False)
 
 
+async def check_time_limit(slurm: SlurmCommands) -> None:
+    limited, free = await slurm.run_of(ARRAY), await slurm.run_of(RUNNING)
+    assert limited is not None
+    assert free is not None
+    assert (limited.limit_s, limited.ends_at) == (((24 + 2) * 60 + 3) * 60, 0)
+    assert (free.limit_s, free.ends_at) == (0, 0)
+
+
 async def check_unknown_job(slurm: SlurmCommands) -> None:
     assert await slurm.run_of(99) is None
     assert await slurm.step_gres(99) == {}
@@ -172,6 +180,7 @@ async def check_configuration(slurm: SlurmCommands) -> None:
 CHECKS = (
     check_run,
     check_waiting_run,
+    check_time_limit,
     check_unknown_job,
     check_nobody_forges_a_job,
     check_array,

@@ -148,3 +148,12 @@ async def test_no_run_gets_a_slice_of_a_gpu_that_was_lost_since_it_was_read(
         await bench.start(1)
         assert bench.held() == {1: (uuid("B", "1g.20gb", 0),)}
         assert [bool(one.fault) for one in bench.book.gpus] == [True, False]
+
+
+async def test_when_a_run_ends_is_known_to_the_next_agent_too(bench: Bench) -> None:
+    async with bench.running():
+        await bench.start(1, limit_s=60)
+        await bench.start(2)
+    async with bench.running():
+        ends = {job_id: grant.ends_at for job_id, grant in bench.book.grants.items()}
+        assert ends == {1: 160, 2: 0}

@@ -167,3 +167,44 @@ def test_what_is_not_the_pools_blocks_too() -> None:
     ours = [instance("A", "1g.10gb", at) for at in range(6)]
     here = gpu("A", instances=(*ours, foreign))
     assert pick(floor(here), Want(gres_class="1g.10gb", count=1))[0] in {uuid("A", "1g.10gb", at) for at in (4, 5)}
+
+
+HOUR = 3600
+TWO = (gpu("A", *SEVENTHS), gpu("B", *SEVENTHS, index=1))
+LONG, SHORT = (uuid("A", "1g.10gb", 6), uuid("B", "1g.10gb", 6))
+
+
+def lasting(hours: int, *, profile: str = "1g.10gb") -> Want:
+    return Want(gres_class=profile, count=1, begins_at=1_000_000, ends_at=1_000_000 + hours * HOUR)
+
+
+def beside(*gpus: Gpu, ends: dict[str, int]) -> Floor:
+    return replace(floor(*gpus, busy=(LONG, SHORT)), held=(LONG, SHORT), ends=ends)
+
+
+ENDS = {LONG: 1_000_000 + 9 * HOUR, SHORT: 1_000_000 + HOUR}
+
+
+@pytest.mark.parametrize(("hours", "where"), [(8, "A"), (1, "B")])
+def test_slices_that_end_together_sit_together(hours: int, where: str) -> None:
+    (chosen,) = pick(beside(*TWO, ends=ENDS), lasting(hours))
+    assert chosen.startswith(f"MIG-{where}")
+    (chosen,) = pick(beside(*reversed(TWO), ends={LONG: ENDS[SHORT], SHORT: ENDS[LONG]}), lasting(hours))
+    assert not chosen.startswith(f"MIG-{where}")
+
+
+@pytest.mark.parametrize("hours", [1, 8])
+def test_where_no_end_of_a_neighbour_is_known_a_job_goes_where_it_went(hours: int) -> None:
+    neutral = pick(beside(*TWO, ends=ENDS), Want(gres_class="1g.10gb", count=1))
+    assert pick(beside(*TWO, ends={}), lasting(hours)) == neutral
+
+
+@pytest.mark.parametrize(("hours", "where"), [(8, "A"), (1, "B")])
+def test_a_slice_is_cut_beside_who_ends_no_sooner(hours: int, where: str) -> None:
+    """For a short job both cost the same, and the fuller GPU has it."""
+    roomy, full = gpu("A", ("1g.10gb", 6)), gpu("B", ("1g.10gb", 0), ("1g.10gb", 1), ("1g.10gb", 6), index=1)
+    ends = ENDS | {uuid("B", "1g.10gb", at): ENDS[SHORT] for at in (0, 1)}
+    now = replace(beside(roomy, full, ends=ends), held=(LONG, SHORT, *ends), busy=tuple(ends))
+    step = cut(now, lasting(hours, profile="1g.20gb"))
+    assert step is not None
+    assert step.gpu == where

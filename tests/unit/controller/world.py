@@ -151,7 +151,7 @@ class World:
         return [piece.uuid for piece in sorted(view.slices, key=self._order) if piece.uuid not in view.holder]
 
     @staticmethod
-    def _order(piece: Slice) -> tuple[int, tuple[float, int, int, int]]:
+    def _order(piece: Slice) -> tuple[int, tuple[float, ...]]:
         """An agent takes the smallest first."""
         return (SMALLEST_FIRST.index(piece.profile), piece.order)
 

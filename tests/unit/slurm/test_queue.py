@@ -37,6 +37,7 @@ def run(**fields: str) -> Sequence[str]:
         "State": "RUNNING",
         "BatchFlag": "1",
         "Requeue": "1",
+        "TimeLimit": "1-00:00:10",
     }
     named = {name.replace("_", "-"): value for name, value in fields.items()}
     return [(base | {"tres-per-node": "N/A"} | named)[name] for name in queue.RUN_FIELDS]
@@ -72,6 +73,12 @@ def test_a_running_job_is_where_it_runs_and_waits_for_nothing() -> None:
     )
     (job,) = read([row])
     assert (job.on_nodes, job.wanted_nodes, job.started_at, job.eligible) == (("n1", "n2"), (), 1790000000, False)
+
+
+def test_when_a_run_ends_is_known_while_it_runs_under_a_limit() -> None:
+    runs = queue.job_runs([run(), run(State="PENDING"), run(TimeLimit="UNLIMITED"), run(TimeLimit="365-00:00:00")])
+    assert [one.limit_s for one in runs] == [86_410, 86_410, 0, 0]
+    assert [one.ends_at for one in runs] == [1_790_086_410, 0, 0, 0]
 
 
 def test_an_expected_start_is_no_start() -> None:
