@@ -15,7 +15,8 @@ import pytest
 from slurm_plugin.errors import LabError
 from slurm_plugin.lab import simgpu
 from tests.contract.nvml import rig
-from tests.contract.nvml.test_faults import expected_files, files_of, holder
+from tests.contract.nvml.rig import holder
+from tests.contract.nvml.test_faults import expected_files, files_of
 from tests.contract.nvml.test_oracles import place
 
 NOBODY = 65534
