@@ -1,6 +1,7 @@
 """PURE: is the certificate that the other side showed to be believed? TLS has checked that it holds the key."""
 
 import datetime
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ from cryptography.exceptions import InvalidSignature
 from federation.errors import Untrusted
 from federation.pki.certificates import fingerprint
 from federation.pki.names import site_of
+
+MAX_ISSUED = 1024  # certificates whose issuer is remembered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +42,9 @@ def judge(leaf: x509.Certificate, trust: Trust, now: datetime.datetime) -> str:
     return site
 
 
+@functools.lru_cache(maxsize=MAX_ISSUED)
 def issuer_of(leaf: x509.Certificate, authorities: tuple[x509.Certificate, ...]) -> x509.Certificate | None:
-    """The CA that signed it itself; there is nothing in between."""
+    """The CA that signed it itself; there is nothing in between. Remembered: open calls are judged again and again."""
     for one in authorities:
         try:
             leaf.verify_directly_issued_by(one)
