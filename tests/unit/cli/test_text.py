@@ -1,6 +1,6 @@
 """What a person sees of the pool."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_plugin.cli.convert import plan_view, pool_view
@@ -208,6 +208,7 @@ def test_a_table_has_one_line_a_row(rows: list[tuple[str, str]]) -> None:
     assert len(table(("A", "B"), rows)) == len(rows) + 1
 
 
+@settings(deadline=None)
 @given(rows=ROWS, width=st.integers(40, 120))
 def test_a_table_fits_the_terminal_and_loses_nothing(rows: list[tuple[str, str]], width: int) -> None:
     shown = table(("A", "B"), rows, width)

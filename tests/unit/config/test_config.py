@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_plugin import config_classes
@@ -230,6 +230,7 @@ def refusal(text: str) -> str:
     return ""
 
 
+@settings(deadline=None)
 @given(path=st.sampled_from(list(places(yaml.safe_load(WHOLE)))), odd=ODD)
 def test_whatever_stands_anywhere_is_right_or_told_with_its_line_in_our_words(
     path: tuple[str | int, ...], odd: object

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_plugin.agent.choose import Floor, pick
@@ -206,6 +206,7 @@ def test_no_more_of_an_accounts_jobs_are_put_first_than_it_was_promised() -> Non
     assert assign([node], [other, *mine], {}, SERVING, promises=[PHYSICS]).first == {3: 10}
 
 
+@settings(deadline=None)
 @given(
     slices=st.integers(0, 3),
     promised=st.lists(st.integers(1, 2), min_size=2, max_size=3),
