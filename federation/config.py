@@ -146,6 +146,7 @@ def _rules(peer: PeerSection) -> PeerRules:
         environment=tuple(peer.environment),
         most_jobs=peer.most_jobs,
         most_input_bytes=peer.most_input_mib << 20,
+        most_held_bytes=peer.most_held_mib << 20,
     )
     rate = Rate(per_s=peer.messages.per_s, burst=peer.messages.burst)
     most = peer.most_output_mib << 20

@@ -100,6 +100,7 @@ class PeerSection(_Section):
     environment: Patterns = ["*"]
     most_jobs: Count = 10_000
     most_input_mib: Annotated[int, Field(ge=0, le=1 << 30)] = 1 << 20
+    most_held_mib: Annotated[int, Field(ge=0, le=1 << 32)] = 10 << 20
     most_output_mib: Annotated[int, Field(ge=0, le=1 << 30)] = 1 << 20
     messages: RateSection = RateSection(per_s=5_000, burst=10_000)
 

@@ -194,7 +194,14 @@ def _make_state(folder: Path) -> None:
 
 
 def _rules(config: FedConfig) -> SiteRules:
-    own = Guest(pools=tuple(config.pools), users=_Themselves(), most_jobs=10_000_000, most_input_bytes=1 << 62)
+    most = 1 << 62
+    own = Guest(
+        pools=tuple(config.pools),
+        users=_Themselves(),
+        most_jobs=10_000_000,
+        most_input_bytes=most,
+        most_held_bytes=most,
+    )
     guests = {name: peer.guest for name, peer in config.peers.items()} | {config.site: own}
     house = House(pools={name: pool.most_jobs for name, pool in config.pools.items()}, guests=guests)
     return SiteRules(

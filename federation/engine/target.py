@@ -76,7 +76,8 @@ class TargetSide:
     def _submit(self, store: Store, origin: str, submit: Submit, now: Now) -> list[Effect]:
         if (known := self._known(store, origin, submit.key)) is not None:
             return [self._answer(store, known)]
-        verdict = admit(submit, origin, self.house, store.attempts())
+        held = store.held_bytes(origin) if submit.spec.inputs else 0
+        verdict = admit(submit, origin, self.house, store.attempts(), held)
         attempt = Attempt(key=submit.key, origin=origin, pool=submit.pool, user=verdict.user, state=Target.READY)
         if verdict.no is not None:
             no = Outcome(end=verdict.no, reason=verdict.why)
@@ -87,7 +88,8 @@ class TargetSide:
         spec = verdict.spec or submit.spec
         staging = bool(spec.inputs)
         attempt = replace(attempt, state=Target.STAGING) if staging else replace(attempt, due_at=now.wall)
-        attempt = store.add_attempt(replace(attempt, lease_s=spec.lease.limit_s), spec)
+        kept = replace(attempt, lease_s=spec.lease.limit_s, input_bytes=spec.input_bytes)
+        attempt = store.add_attempt(kept, spec)
         return [self._tell(store, attempt)]
 
     def _cancel(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:

@@ -81,6 +81,7 @@ class Attempt:
     outcome: Outcome | None = None
     stopped_for: End = End.CANCELLED  # why it is STOPPING
     why: str = ""
+    input_bytes: int = 0  # kept here until it is RELEASED
 
     def on(self, event: TargetEvent, **changes: Any) -> "Attempt":
         """What it is after this. Raises IllegalEvent."""

@@ -23,6 +23,7 @@ class Guest:
     environment: tuple[str, ...] = ("*",)  # variables that its jobs may bring; some never are
     most_jobs: int = 10_000  # open ones
     most_input_bytes: int = 1 << 40  # of one job
+    most_held_bytes: int = 10 << 40  # of all that are kept here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,10 @@ class Verdict:
     why: str = ""
 
 
-def admit(submit: Submit, origin: str, house: House, open_jobs: Mapping[tuple[str, str], int]) -> Verdict:
-    """`open_jobs` has what takes room now, by (pool, origin)."""
+def admit(
+    submit: Submit, origin: str, house: House, open_jobs: Mapping[tuple[str, str], int], held_bytes: int = 0
+) -> Verdict:
+    """`open_jobs` has what takes room now, by (pool, origin); `held_bytes`: its input that is kept here."""
     guest, spec = house.guests.get(origin), submit.spec
     if guest is None or submit.pool not in guest.pools or submit.pool not in house.pools:
         return Verdict(no=End.REFUSED, why=f"{origin} may not use pool {submit.pool}")
@@ -60,5 +63,7 @@ def admit(submit: Submit, origin: str, house: House, open_jobs: Mapping[tuple[st
     from_guest = sum(count for (_, site), count in open_jobs.items() if site == origin)
     if in_pool >= house.pools[submit.pool] or from_guest >= guest.most_jobs:
         return Verdict(no=End.NO_ROOM, why=f"pool {submit.pool} takes no more jobs now")
+    if held_bytes + spec.input_bytes > guest.most_held_bytes:
+        return Verdict(no=End.NO_ROOM, why=f"no more input of {origin} is kept there until some of its jobs are over")
     environment = scrub(spec.env, guest.environment)
     return Verdict(user=user, spec=replace(spec, account=account, env=environment.env))

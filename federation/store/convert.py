@@ -161,6 +161,7 @@ def attempt_to_row(attempt: Attempt) -> tuple[Any, ...]:
         _outcome_to_text(attempt.outcome),
         attempt.stopped_for.value,
         attempt.why,
+        attempt.input_bytes,
     )
 
 
@@ -183,4 +184,5 @@ def attempt_from_row(row: Row) -> Attempt:
         outcome=_outcome_from_text(row["outcome"]),
         stopped_for=End(row["stopped_for"]),
         why=row["why"],
+        input_bytes=row["input_bytes"],
     )

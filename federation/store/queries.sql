@@ -76,7 +76,7 @@ INSERT OR REPLACE INTO followed VALUES (:site, :journal, :cursor)
 -- name: attempt
 SELECT * FROM attempts WHERE token = :token AND attempt = :attempt
 -- name: save_attempt
-INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: attempt_spec
 SELECT spec FROM attempt_specs WHERE token = :token AND attempt = :attempt
 -- name: add_attempt_spec
@@ -89,6 +89,9 @@ SELECT token, attempt FROM attempts WHERE due_at IS NOT NULL AND (due_at <= :now
 SELECT * FROM attempts WHERE origin = :origin AND revision > :after ORDER BY revision LIMIT :most
 -- name: count_attempts
 SELECT pool, origin, count(*) AS n FROM attempts WHERE state NOT IN ('ended', 'released') GROUP BY pool, origin
+-- name: held_bytes
+SELECT coalesce(sum(input_bytes), 0) AS n FROM attempts
+    WHERE origin = :origin AND input_bytes > 0 AND state != 'released'
 -- name: leases_over_from
 SELECT * FROM attempts WHERE origin = :origin AND lease_s IS NOT NULL AND lease_s < :silence
     AND state IN ('staging', 'ready', 'submitting', 'pending', 'running') LIMIT :most

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from federation.model.job import Attempt, Job
 from federation.model.spec import JobSpec
-from federation.model.states import OPEN, Origin
+from federation.model.states import OPEN, Origin, Target
 from federation.model.token import Key
 from federation.store import convert
 from federation.store.recent import Recent
@@ -64,6 +64,7 @@ class Store(Transactions):
         self._attempts: Counter[tuple[str, str]] | None = None
         self._done: int | None = None
         self._spent: dict[tuple[str, int], float] = {}
+        self._held: dict[str, int] = {}
         self._recent_jobs: Recent[UUID, Job] = Recent()
         self._recent_attempts: Recent[Key, Attempt] = Recent()
         self._new_specs: dict[UUID | Key, JobSpec] = {}  # of this transaction
@@ -79,6 +80,7 @@ class Store(Transactions):
         super()._forget_all()
         self._jobs = self._attempts = self._done = None
         self._spent.clear()
+        self._held.clear()
         self._recent_jobs.clear()
         self._recent_attempts.clear()
         self._new_specs.clear()
@@ -264,6 +266,8 @@ class Store(Transactions):
         """With `told` it gets the next revision, so that its origin hears of it. Tells what was saved."""
         counts, place = self.attempts(), (attempt.pool, attempt.origin)
         counts[place] += (attempt.state in OPEN) - (was is not None and was.state in OPEN)
+        if attempt.input_bytes and attempt.origin in self._held:
+            self._held[attempt.origin] += _held(attempt) - (_held(was) if was is not None else 0)
         if told:
             attempt = replace(attempt, revision=self._next_revision())
         self._execute(self._sql["save_attempt"], convert.attempt_to_row(attempt))
@@ -296,6 +300,13 @@ class Store(Transactions):
             self._attempts = Counter({(row["pool"], row["origin"]): row["n"] for row in rows})
         return self._attempts
 
+    def held_bytes(self, origin: str) -> int:
+        """Input of its attempts that is kept here. At most as many sums are kept in memory as there are peers."""
+        if origin not in self._held:
+            row = self._one("held_bytes", origin=origin)
+            self._held[origin] = row["n"] if row else 0
+        return self._held[origin]
+
     def leases_over_from(self, origin: str, silence_s: float, most: int) -> list[Attempt]:
         rows = self._all("leases_over_from", origin=origin, silence=silence_s, most=most)
         return [convert.attempt_from_row(row) for row in rows]
@@ -309,6 +320,10 @@ class Store(Transactions):
         """Drop tombstones older than this. Until then a late duplicate of a submit finds them. Tells how many."""
         self._recent_attempts.clear()
         return self._run("drop_released", before=before, most=most)
+
+
+def _held(attempt: Attempt) -> int:
+    return 0 if attempt.state is Target.RELEASED else attempt.input_bytes
 
 
 def _command(row: sqlite3.Row) -> Command:

@@ -81,7 +81,9 @@ def test_a_job_and_its_spec_come_back_byte_for_byte(store: Store) -> None:
 
 
 def test_an_attempt_comes_back_and_each_change_that_is_told_has_its_revision(store: Store) -> None:
-    one = replace(attempt(1), user="ann", lease_s=5.0, due_at=1.0, tries=1, misses=1, handle="7", signals=3)
+    one = replace(
+        attempt(1), user="ann", lease_s=5.0, due_at=1.0, tries=1, misses=1, handle="7", signals=3, input_bytes=9
+    )
     saved = store.add_attempt(replace(one, started_at=2.0, ended_at=3.0, outcome=OUTCOME, stopped_for=End.LEASE), SPEC)
     assert (store.attempt(saved.key), store.attempt_spec(saved.key), saved.revision) == (saved, SPEC, 1)
     later = store.save_attempt(replace(saved, state=Target.RUNNING), was=saved, told=True)
@@ -153,6 +155,19 @@ def test_a_sum_that_is_kept_in_memory_is_that_of_the_journal(store: Store) -> No
     with pytest.raises(ZeroDivisionError), store.part():
         store.charge("a", 1, 100.0 / 0)
     assert store.spent("a", 1) == 1.5
+
+
+def test_input_is_kept_until_its_attempt_is_released(store: Store) -> None:
+    assert store.held_bytes("edge") == 0
+    one = store.add_attempt(attempt(1, input_bytes=5), SPEC)
+    two = store.add_attempt(attempt(2, input_bytes=7), SPEC)
+    store.save_attempt(replace(one, state=Target.ENDED), was=one, told=False)
+    store.save_attempt(replace(two, state=Target.RELEASED), was=two, told=False)
+    kept = store.held_bytes("edge")
+    with pytest.raises(ZeroDivisionError), store.part():
+        store.charge("a", 1, 1 / 0)
+    assert kept == store.held_bytes("edge") == 5  # in memory and in the journal
+    assert store.held_bytes("cloud") == 0
 
 
 def test_finished_jobs_are_forgotten_by_age_and_number_but_not_while_something_is_owed(store: Store) -> None:

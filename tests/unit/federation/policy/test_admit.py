@@ -49,6 +49,13 @@ def test_what_is_full_says_so_and_may_be_asked_again() -> None:
     assert verdict(edge=3).no is End.NO_ROOM
 
 
+def test_all_of_a_peer_s_input_that_is_kept_here_has_a_limit() -> None:
+    house = replace(HOUSE, guests={"edge": replace(GUEST, most_held_bytes=100)})
+    submit = Submit(key=KEY, pool="gpu", spec=replace(SPEC, inputs=(Input(path=b"x", size=10, sha256=b""),)))
+    assert admit(submit, "edge", house, {}, 90).no is None
+    assert admit(submit, "edge", house, {}, 91).no is End.NO_ROOM
+
+
 def test_accounts_are_mapped_by_a_list_where_there_is_one() -> None:
     assert verdict(replace(SPEC, account="anything")).spec == replace(SPEC, account="anything")
     house = replace(HOUSE, guests={"edge": replace(GUEST, accounts={"bio": "ext_bio", "": "ext"})})
