@@ -30,6 +30,7 @@ class Sight(StrEnum):
     PENDING = "pending"
     RUNNING = "running"  # claimed
     EXITED = "exited"  # its exit is on record
+    FENCED = "fenced"  # claimed by a fence: it never runs
     GONE = "gone"  # claimed; every source agrees that it is not there; no exit on record
 
 

@@ -195,7 +195,7 @@ class OriginSide:
 
     def _submit(self, store: Store, job: Job) -> list[Effect]:
         spec = store.spec(job.token)
-        return [Send(site=job.site, message=Submit(key=job.key, pool=job.pool, spec=spec))] if spec else []
+        return [Send(site=job.site, message=Submit(key=job.key, pool=job.pool, spec=spec, again=True))] if spec else []
 
     def _replace(self, store: Store, site: str, silence_s: float, now: Now) -> list[Effect]:
         """Leases that ran out there a while ago: their target has stopped them, if it lives."""

@@ -22,7 +22,7 @@ from federation.model.messages import (
     Submit,
     Told,
 )
-from federation.model.states import End, Outcome, Target, TargetEvent
+from federation.model.states import NEVER_LET_IN, End, Outcome, Target, TargetEvent
 from federation.model.token import Key
 from federation.policy.admit import House, admit
 from federation.ports import Now, Seen, Sight
@@ -79,6 +79,8 @@ class TargetSide:
         held = store.held_bytes(origin) if submit.spec.inputs else 0
         verdict = admit(submit, origin, self.house, store.attempts(), held)
         attempt = Attempt(key=submit.key, origin=origin, pool=submit.pool, user=verdict.user, state=Target.READY)
+        if verdict.no is not None and submit.again and submit.pool in self.house.pools:
+            return self._doubt(store, replace(attempt, stopped_for=verdict.no, why=verdict.why), submit, now)
         if verdict.no is not None:
             no = Outcome(end=verdict.no, reason=verdict.why)
             refused = replace(attempt, state=Target.RELEASED, outcome=no, why=verdict.why, ended_at=now.wall)
@@ -91,6 +93,19 @@ class TargetSide:
         kept = replace(attempt, lease_s=spec.lease.limit_s, input_bytes=spec.input_bytes)
         attempt = store.add_attempt(kept, spec)
         return [self._tell(store, attempt)]
+
+    def _doubt(self, store: Store, attempt: Attempt, submit: Submit, now: Now) -> list[Effect]:
+        """No room for it, and no record of it; but an older journal may have let it in, so its backend is asked.
+
+        What it does not have never runs here, once we have its claim. What nobody of that name may run has to end.
+        """
+        allowed = admit(submit, attempt.origin, self.house, {})
+        if allowed.spec is None:
+            stopping = replace(attempt, state=Target.STOPPING, due_at=now.wall)
+            return [*self._saved(store, stopping, None), Fence(pool=attempt.pool, key=attempt.key)]
+        asked = replace(attempt, user=allowed.user, state=Target.SUBMITTING, due_at=now.wall + ASK_S)
+        asked = store.add_attempt(replace(asked, lease_s=allowed.spec.lease.limit_s), allowed.spec)
+        return [self._tell(store, asked), Look(pool=asked.pool, keys=(asked.key,))]
 
     def _cancel(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:
         known = self._known(store, origin, cancel.key)
@@ -176,8 +191,15 @@ class TargetSide:
             return []
         if not never_runs:
             return self._saved(store, replace(known, due_at=now.wall + ASK_S), known, told=False)
-        outcome = Outcome(end=known.stopped_for, ended_at=now.wall, reason="it never started")
-        return self._saved(store, ended(known, TargetEvent.FENCED, outcome, now), known)
+        return self._fenced(store, known, now)
+
+    def _fenced(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
+        """It never runs. If nothing on record wanted that, an older journal did: to its origin it was never let in."""
+        if known.state is Target.STOPPING:
+            outcome = Outcome(end=known.stopped_for, ended_at=now.wall, reason=known.why or "it never started")
+            return self._saved(store, ended(known, TargetEvent.FENCED, outcome, now), known)
+        outcome = Outcome(end=End.NO_ROOM, ended_at=now.wall, reason="it was stopped here before, and never started")
+        return self._saved(store, ended(known, TargetEvent.EXITED, outcome, now), known)
 
     def looked(self, store: Store, seen: Mapping[Key, Seen], now: Now) -> list[Effect]:
         """What could be observed. What is not in it is as it was."""
@@ -189,6 +211,8 @@ class TargetSide:
         return effects
 
     def _saw(self, store: Store, known: Attempt, seen: Seen, now: Now) -> list[Effect]:
+        if seen.sight is Sight.FENCED:
+            return self._fenced(store, known, now)
         if seen.sight is Sight.EXITED and seen.outcome is not None:
             outcome = over(known, seen.outcome)
             return self._saved(store, ended(known, TargetEvent.EXITED, outcome, now), known)
@@ -220,6 +244,8 @@ class TargetSide:
         return self._saved(store, ended(known, TargetEvent.LOST, outcome, now), known)
 
     def _absent(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
+        if known.stopped_for in NEVER_LET_IN:
+            return self._stop(store, known, known.stopped_for, now)
         return self._saved(store, again(known, "the backend does not have it", now), known, told=False)
 
     def forgotten(self, store: Store, key: Key) -> list[Effect]:

@@ -80,9 +80,6 @@ class Record:
         return self.claim is not None and self.claim.fence
 
 
-NEVER_STARTED = Outcome(end=End.CANCELLED, reason="it was stopped before it started")  # the end of what is fenced
-
-
 def name_of(key: Key) -> str:
     """Of the folder, and of the job in a scheduler: no text of a user's."""
     return f"{key.token.hex}.{key.attempt}"

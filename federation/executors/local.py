@@ -151,7 +151,7 @@ class LocalExecutor:
         if claim is None:
             return Seen(sight=Sight.PENDING if key in waiting else Sight.ABSENT)
         if claim.fence:
-            return Seen(sight=Sight.EXITED, outcome=layout.NEVER_STARTED)
+            return Seen(sight=Sight.FENCED)
         if record.ending is None and self._lives(key, record):
             return Seen(sight=Sight.RUNNING, handle=str(claim.pid), started_at=claim.at)
         ending = record.ending or self._spool.record(key).ending  # written before it went

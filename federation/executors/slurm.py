@@ -163,7 +163,7 @@ class SlurmExecutor:
         handle = max((row.job_id for row in live or over), key=lambda one: (len(one), one), default="")
         claim = record.claim
         if record.fenced:
-            return Seen(sight=Sight.EXITED, outcome=layout.NEVER_STARTED)
+            return Seen(sight=Sight.FENCED)
         if claim is None:
             if live or not over:
                 return Seen(sight=Sight.PENDING if live else Sight.ABSENT, handle=handle)

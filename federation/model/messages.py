@@ -21,6 +21,7 @@ class Submit:
     key: Key
     pool: str
     spec: JobSpec
+    again: bool = False  # it was sent before: it may be there, whatever the journal there says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

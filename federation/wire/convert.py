@@ -107,8 +107,13 @@ def _changes_to_wire(changes: m.Changes) -> pb.Changes:
     return pb.Changes(journal=changes.journal.bytes, after=changes.after, upto=changes.upto, records=records)
 
 
+def _submit_to_wire(submit: m.Submit) -> pb.Submit:
+    spec = spec_to_wire(submit.spec)
+    return pb.Submit(key=key_to_wire(submit.key), pool=submit.pool, spec=spec, again=submit.again)
+
+
 _OUT: dict[type, tuple[str, Callable[[Any], Any]]] = {
-    m.Submit: ("submit", lambda x: pb.Submit(key=key_to_wire(x.key), pool=x.pool, spec=spec_to_wire(x.spec))),
+    m.Submit: ("submit", _submit_to_wire),
     m.Cancel: ("cancel", lambda x: pb.Cancel(key=key_to_wire(x.key), pool=x.pool)),
     m.Signal: ("signal", lambda x: pb.Signal(key=key_to_wire(x.key), number=x.number, signal=x.signal)),
     m.Release: ("release", lambda x: pb.Release(key=key_to_wire(x.key))),
@@ -221,8 +226,13 @@ def _rooms_from_wire(rooms: pb.Rooms) -> m.Rooms:
     return m.Rooms(pools=tuple(_room_from_wire(one) for one in rooms.pools))
 
 
+def _submit_from_wire(submit: pb.Submit) -> m.Submit:
+    spec = spec_from_wire(submit.spec)
+    return m.Submit(key=key_from_wire(submit.key), pool=_short(submit.pool), spec=spec, again=submit.again)
+
+
 _IN: dict[str, Callable[[Any], m.Message]] = {
-    "submit": lambda x: m.Submit(key=key_from_wire(x.key), pool=_short(x.pool), spec=spec_from_wire(x.spec)),
+    "submit": _submit_from_wire,
     "cancel": lambda x: m.Cancel(key=key_from_wire(x.key), pool=_short(x.pool)),
     "signal": lambda x: m.Signal(key=key_from_wire(x.key), number=x.number, signal=x.signal),
     "release": lambda x: m.Release(key=key_from_wire(x.key)),

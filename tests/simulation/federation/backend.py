@@ -34,8 +34,11 @@ class Truth:
     specs: dict[Key, JobSpec] = field(default_factory=dict)
     forgotten: set[Key] = field(default_factory=set)  # output gone
 
-    def running(self) -> set[Key]:
-        return set(self.starts) - set(self.ends)
+    def ran_s(self, key: Key) -> float:
+        return self.ended_at[key] - self.starts[key]
+
+    def running(self) -> bool:
+        return len(self.starts) > len(self.ends)
 
 
 class Backend:
@@ -78,6 +81,8 @@ class Backend:
         if key in self.truth.starts:
             outcome = self.truth.ends[key]
             return Seen(sight=Sight.GONE) if outcome is None else Seen(sight=Sight.EXITED, outcome=outcome)
+        if self.claims.get(key) == FENCE:
+            return Seen(sight=Sight.FENCED)
         return Seen(sight=Sight.PENDING if key in self.waiting else Sight.ABSENT)
 
     def fence(self, key: Key) -> bool:
@@ -122,7 +127,8 @@ class Backend:
         )
         if world.odd(self.troubles.dies_unrecorded):
             outcome = None
-        world.after(runs_s, lambda: self._end(key, outcome))
+        if not spec.args:  # else it runs for ever
+            world.after(runs_s, lambda: self._end(key, outcome))
 
     def _end(self, key: Key, outcome: Outcome | None) -> None:
         if key in self.running:

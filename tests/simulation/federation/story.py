@@ -25,8 +25,8 @@ from tests.simulation.federation.world import EPOCH, Odds, World
 HOSTILE = (b"plain", b"a|b", b"two words", b"\xe9\xff", b"'\"`$(x)\n\x00", b"")
 USERS = ("ann", "bo")
 PEERS = 3
-SLOTS = 40
-MOST_IN_POOL = 100
+LIMIT_S = 3600  # of jobs; hardly one runs so long
+FOREVER = b"forever"  # an argument: it ends only when it is stopped
 QUIET_S = 3600.0  # after the last fault, everything has to be over within this
 
 
@@ -37,6 +37,8 @@ class Scale:
     trouble_s: float  # how long jobs come and faults happen
     crashes: int
     cuts: int
+    slots: int  # of each pool; jobs have to wait for them
+    most_in_pool: int
 
 
 @dataclass(slots=True)
@@ -77,9 +79,9 @@ class Story:
             if number % 3 == 0:
                 guests |= {peer: Guest(pools=("batch",), users={"ann": "ann"}) for peer in peers}
             edge = number % 4 == 1  # it has nothing that jobs could run on
-            house = House(pools={} if edge else {"batch": MOST_IN_POOL}, guests=guests)
+            house = House(pools={} if edge else {"batch": self.scale.most_in_pool}, guests=guests)
             rules = SiteRules(name=name, peers=peers, origin=OriginRules(), house=house)
-            node = Node(self, rules, Backend(self.world, self.truth, SLOTS))
+            node = Node(self, rules, Backend(self.world, self.truth, self.scale.slots))
             node.only_target = number % 10 == 7  # it may lose its journal: no job is nowhere else
             self.nodes[name] = node
 
@@ -162,12 +164,14 @@ class Story:
             lease = Lease(on_silence=OnSilence.REPLACE, after_s=120.0)
         elif number % 10 == 1:
             lease = Lease(on_silence=OnSilence.STOP, after_s=120.0)
+        forever = number % 16 == 2
         spec = JobSpec(
             user=chance.choice(USERS),
             name=b"rejected" if number % 97 == 0 else chance.choice(HOSTILE),
             script=chance.randbytes(20),
             env=((b"A_B", b"1,\n2"),),
-            time_limit_s=3600,
+            args=(FOREVER,) if forever else (),
+            time_limit_s=0 if forever else LIMIT_S,
             inputs=(Input(path=b"in", size=5, sha256=b""),) if number % 5 == 0 else (),
             lease=lease,
         )
@@ -265,7 +269,7 @@ class Story:
             self.broken.append(f"I5: {key} reached {node.name} changed")
         if wish.spec.user not in node.rules.house.guests[wish.home].users:
             self.broken.append(f"I7: {key} of an unmapped user reached {node.name}")
-        if node.journals == 0 and len(node.backend.live()) > MOST_IN_POOL:
+        if node.journals == 0 and len(node.backend.live()) > self.scale.most_in_pool:
             self.broken.append(f"I8: {node.name} has given its backend {len(node.backend.live())} jobs")
 
     def job(self, wish: Wish) -> Job | None:
@@ -284,6 +288,11 @@ class Story:
 
     def check(self) -> None:
         """Raises AssertionError with the seed."""
+        broken = self.judged()
+        assert not broken, f"seed {self.seed}: {len(broken)} broken: {broken[:5]}"
+
+    def judged(self) -> list[str]:
+        """All that is wrong, each with the name of what does not hold."""
         for wish in self.wishes.values():
             self._check(wish)
         self._check_one_at_a_time()
@@ -292,7 +301,14 @@ class Story:
                 for attempt in node.store.attempts_since(origin, 0, 100_000):
                     if attempt.state is not Target.RELEASED:
                         self.broken.append(f"I10: {attempt.key} of {origin} is {attempt.state} at {node.name} for good")
-        assert not self.broken, f"seed {self.seed}: {len(self.broken)} broken: {self.broken[:5]}"
+        self._check_limits()
+        return self.broken
+
+    def _check_limits(self) -> None:
+        for key, outcome in self.truth.ends.items():
+            limit_s = self.wishes[key.token].spec.time_limit_s
+            if outcome is not None and outcome.end is End.TIMEOUT and not 0 < limit_s <= self.truth.ran_s(key):
+                self.broken.append(f"I6: {key} was charged for waiting")
 
     def _check(self, wish: Wish) -> None:
         job = self.job(wish)
@@ -300,7 +316,8 @@ class Story:
             self.broken.append(f"I9: {wish.token} is lost")
             return
         if job.state is not Origin.DONE or job.outcome is None:
-            self.broken.append(f"I10: {wish.token} is stuck: {job.state} {job.why!r} {job.key}")
+            name = "I3" if wish.cancelled else "I10"
+            self.broken.append(f"{name}: {wish.token} is stuck: {job.state} {job.why!r} {job.key}")
             return
         self._check_outcome(wish, job, job.outcome)
 
@@ -310,10 +327,6 @@ class Story:
             case End.EXITED | End.TIMEOUT | End.SIGNALED:
                 if truth.ends.get(key) != outcome:
                     self.broken.append(f"I2: {key} is said {outcome}, and was {truth.ends.get(key)}")
-                started, ended = outcome.started_at, outcome.ended_at
-                ran_s = 0.0 if started is None or ended is None else ended - started
-                if outcome.end is End.TIMEOUT and ran_s < 3600:
-                    self.broken.append(f"I6: {key} was charged for waiting")
                 if outcome.stdout_size and key not in self.fetched:
                     self.broken.append(f"I4: {key} is done, and its output was not fetched")
             case End.LOST:

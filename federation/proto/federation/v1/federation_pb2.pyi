@@ -362,7 +362,10 @@ class Submit(_message.Message):
     POOL_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
     pool: _builtins.str
+    again: _builtins.bool
+    """it was sent before"""
     @_builtins.property
     def key(self) -> Global___Key: ...
     @_builtins.property
@@ -376,10 +379,11 @@ class Submit(_message.Message):
         pool: _builtins.str = ...,
         spec: Global___Spec | None = ...,
         signature: Global___Signature | None = ...,
+        again: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "signature", b"signature", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "pool", b"pool", "signature", b"signature", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "key", b"key", "pool", b"pool", "signature", b"signature", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -90,8 +90,7 @@ async def test_what_was_fenced_before_its_start_never_runs(rig: Rig) -> None:
     assert await rig.executor.fence(key)
     assert await rig.executor.fence(key)
     await rig.executor.submit(key, JobSpec(user=USER, script=ONCE), USER)
-    outcome = await rig.ended(key)
-    assert (outcome.end, outcome.started_at) == (End.CANCELLED, None)
+    assert (await rig.until(key, Sight.FENCED)).outcome is None
     assert not (rig.spool.folder(key) / "work" / "ran").exists()
 
 

@@ -135,7 +135,7 @@ def test_a_submit_without_an_answer_is_unknown_and_asked_again(pair: Pair) -> No
     pair.edge.due()
     again = pair.edge.due(ANSWER_S)
     assert pair.edge.job.state is Origin.UNKNOWN
-    assert messages(again, Submit) == [Submit(key=KEY, pool="gpu", spec=SPEC)]
+    assert messages(again, Submit) == [Submit(key=KEY, pool="gpu", spec=SPEC, again=True)]
 
 
 def test_a_lost_link_is_no_verdict_however_long(pair: Pair) -> None:

@@ -59,6 +59,41 @@ def test_a_refusal_is_durable_so_that_a_late_copy_does_not_run(hpc: Site) -> Non
     assert only(hpc.due(1000.0), HandOver) == []
 
 
+def full(hpc: Site) -> None:
+    for number in range(3):
+        hpc.hears("edge", replace(SUBMIT, key=Key(UUID(int=10 + number), 1)))
+
+
+def test_what_was_sent_before_may_run_here_though_there_is_no_room_and_no_record_of_it(hpc: Site) -> None:
+    full(hpc)
+    effects = hpc.hears("edge", replace(SUBMIT, again=True))
+    assert only(effects, Look) == [Look(pool="gpu", keys=(KEY,))]
+    assert messages(effects, Told)[0].record.state is Target.SUBMITTING
+    assert messages(hpc.sees(Sight.RUNNING, KEY, started_at=5.0), Told)[0].record.state is Target.RUNNING
+
+
+def test_what_was_sent_before_and_is_not_here_is_refused_once_it_can_never_run(hpc: Site) -> None:
+    full(hpc)
+    hpc.hears("edge", replace(SUBMIT, again=True))
+    assert only(hpc.sees(Sight.ABSENT, KEY), Fence) == []
+    assert only(hpc.sees(Sight.ABSENT, KEY), Fence) == [Fence(pool="gpu", key=KEY)]
+    over = messages(hpc.backend("fenced", KEY, True), Told)[0].record
+    assert (over.state, over.outcome and over.outcome.end) == (Target.ENDED, End.NO_ROOM)
+
+
+def test_what_was_sent_before_by_a_user_who_is_nobody_any_more_is_ended(hpc: Site) -> None:
+    stranger = replace(SUBMIT, spec=replace(SPEC, user="stranger"), again=True)
+    assert only(hpc.hears("edge", stranger), Fence) == [Fence(pool="gpu", key=KEY)]
+    over = messages(hpc.backend("fenced", KEY, True), Told)[0].record
+    assert (over.state, over.outcome and over.outcome.end) == (Target.ENDED, End.REFUSED)
+
+
+def test_what_an_older_journal_kept_from_starting_was_never_let_in(hpc: Site) -> None:
+    pending(hpc)
+    over = messages(hpc.sees(Sight.FENCED, KEY), Told)[0].record
+    assert (over.state, over.outcome and over.outcome.end) == (Target.ENDED, End.NO_ROOM)
+
+
 def test_without_room_in_the_journal_nothing_new_comes_in_and_what_is_known_is_told(hpc: Site) -> None:
     hpc.hears("edge", SUBMIT)
     hpc.may_accept = False

@@ -249,6 +249,4 @@ async def test_what_is_fenced_is_taken_out_of_slurm_as_far_as_that_is_possible()
     assert await SlurmExecutor(SlurmPool(name="hpc"), host).fence(KEY)
     assert (host.fenced, host.asked) == ([KEY], ["scancel"])
     seen = await look(Host(Record(uid=1001, claim=Claim(fence=True))))
-    assert seen is not None
-    assert seen.outcome is not None
-    assert seen.outcome.end is End.CANCELLED
+    assert seen == Seen(sight=Sight.FENCED)
