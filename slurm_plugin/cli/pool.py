@@ -211,9 +211,13 @@ def local_time(at: float) -> str:
 
 def _job_id(text: str) -> tuple[int, int | None]:
     """Of a job as squeue shows it: its number, or that of its array and which element. Raises RequestError."""
-    found = re.fullmatch(r"([1-9][0-9]{0,9})(?:_([0-9]{1,9})|_\[[0-9,:%-]+\])?", text, re.ASCII)
+    found = re.fullmatch(r"([1-9][0-9]{0,9})(?:_([0-9]{1,9})|_\[[0-9,:%.-]+\])?", text, re.ASCII)
     if found is None or int(found[1]) > MAX_JOB_ID:
-        raise RequestError(f"{text!r} is no job id", hint="write it as squeue shows it: 12, 12_3 or '12_[4-9]'")
+        part = re.fullmatch(r"[1-9][0-9]{0,9}\+[0-9]{1,9}", text, re.ASCII)  # of a heterogeneous job
+        own = f"each part has a number of its own: squeue -h -j {text} -o %A"
+        raise RequestError(
+            f"{text!r} is no job id", hint=own if part else "write it as squeue shows it: 12, 12_3 or '12_[4-9]'"
+        )
     return int(found[1]), int(found[2]) if found[2] else None
 
 

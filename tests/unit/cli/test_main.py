@@ -95,6 +95,12 @@ def test_every_option_has_an_environment_variable_and_a_help_text() -> None:
         (["show", "job", "x"], 3, "error: 'x' is no job id"),
         (["show", "job", "41_x"], 3, "error: '41_x' is no job id"),
         (["explain", "41_[1,x]"], 3, "error: '41_[1,x]' is no job id"),
+        (
+            ["explain", "41+1"],
+            3,
+            "error: '41+1' is no job id\nhint: each part has a number of its own: squeue -h -j 41+1",
+        ),
+        (["explain", "41_[1-9,...]"], 2, "error: no pool file that can be read"),
         (["show", "job", "-1"], 2, "error: "),
         (["status"], 2, "error: no pool file that can be read: "),
         (["--controller", "127.0.0.1:1", "status"], 6, "error: no controller at 127.0.0.1:1"),
