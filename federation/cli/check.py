@@ -78,6 +78,11 @@ def _places(found: "FedConfig", config: Path) -> list[str]:
         f"there is no folder {place}: is it mounted? Make it with mode 0711" for place in shared if not place.is_dir()
     ]
     wrong = lacking + [f"there is no folder {place}" for place in folders if not place.is_dir()]
+    wrong += [
+        f"pools.{name}.slurm.catalogue: there is no {slurm.catalogue}: only slices that Slurm publishes are offered"
+        for name, pool in found.pools.items()
+        if (slurm := pool.told.slurm) and "catalogue" in slurm.model_fields_set and not slurm.catalogue.is_file()
+    ]
     for place in (config, *(one for one in folders if one.is_dir())):
         try:
             check_place(place)

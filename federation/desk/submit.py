@@ -53,8 +53,8 @@ async def submit(
             raise Refused("this token is taken")
         return known, ""
     spec, dropped = _spec(front, caller, told, await reader.readexactly(_script_size(told)))
-    _check(caller, spec)
     _check_account(front, caller, spec)
+    _check(caller, spec)
     if spec.pin and spec.pin.partition("/")[0] not in front.runner.engine.sites:
         raise Refused(f"there is no site {spec.pin.partition('/')[0]}", hint="fed peers lists them")
     home = Home(user=caller.user, folder=str(told["folder"]))

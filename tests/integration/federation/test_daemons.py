@@ -183,19 +183,20 @@ print(connection.makefile().read())
 """
 
 
+def ask(both: Pair, **question: object) -> str:
+    """What the edge answers to nobody, whose user this is."""
+    command = ["python3", "-c", ASK, str(both.edge.socket), json.dumps(question)]
+    done = subprocess.run(command, user=65534, group=65534, extra_groups=[], capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
 def test_another_user_sees_and_ends_only_his_own(both: Pair) -> None:
     job = both.edge.submit("--wrap", "true")
     both.edge.fed("wait", job)
-
-    def ask(**question: object) -> str:
-        command = ["python3", "-c", ASK, str(both.edge.socket), json.dumps(question)]
-        done = subprocess.run(command, user=65534, group=65534, extra_groups=[], capture_output=True, check=True)
-        return done.stdout.decode().strip()
-
-    assert ask(do="jobs", done=True, everybody=True) == '{"ok": {"jobs": []}}'
+    assert ask(both, do="jobs", done=True, everybody=True) == '{"ok": {"jobs": []}}'
     for question in ({"do": "show"}, {"do": "cancel"}, {"do": "logs"}, {"do": "wait", "jobs": [job]}):
-        assert "no jobs of yours begin with" in ask(**{"job": job, **question})
-    assert "only an admin may drain" in ask(do="drain", on=True)
-    assert "does not know 'dance'" in ask(do="dance")
-    assert "this is no question" in ask(do="wait")
+        assert "no jobs of yours begin with" in ask(both, **{"job": job, **question})
+    assert "only an admin may drain" in ask(both, do="drain", on=True)
+    assert "does not know 'dance'" in ask(both, do="dance")
+    assert "this is no question" in ask(both, do="wait")
     assert b"local:nobody" in (both.edge.folder / "audit.log").read_bytes()

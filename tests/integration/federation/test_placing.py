@@ -1,0 +1,53 @@
+"""What an admin says about accounts, budgets and deadlines, as users of a site meet it."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from federation.model.token import RANDOM_BYTES, mint
+from tests.integration.federation.daemons import Pair, pair
+from tests.integration.federation.test_daemons import ask, shown, until
+from tests.integration.federation.test_reload import told
+
+RULES = """placing: {{budget_per_day: {{lab: 5, "*": 1}}, deny: {{other: [hpc]}}}}
+local: {{socket: {socket}, accounts: {{lab: [ann], "": [nobody], bio: [nobody]}}}}
+"""
+
+
+@pytest.fixture
+def both() -> Iterator[Pair]:
+    with pair() as found:
+        text = found.edge.config.read_text().replace(f"local: {{socket: {found.edge.socket}}}\n", "")
+        told(found.edge, text + RULES.format(socket=found.edge.socket), "daemon.reloaded")
+        yield found
+
+
+def test_budgets_are_shown_with_the_pools_and_a_deadline_with_the_reasons(both: Pair, tmp_path: Path) -> None:
+    lines = both.edge.fed("pools").stdout.decode().splitlines()
+    assert [line.split() for line in lines[-1:]] == [["lab", "5.00", "0.00"]]
+    document = json.loads(both.edge.fed("pools", "--json").stdout)
+    assert document["budgets"] == [{"account": "lab", "per_day": 5.0, "spent": 0.0}]
+
+    job = both.edge.submit("--deadline", "0:01", "--time", "1:00:00", "--account", "lab", "--wrap", "true")
+    both.edge.fed("wait", job)
+    assert "price 0.00, after its deadline" in both.edge.fed("explain", job).stdout.decode()
+    denied = both.edge.submit("--account", "other", "--wrap", "true")
+    until(lambda: shown(both, denied)["why"] == "no pool fits now: hpc/batch: account other is denied there")
+
+
+def test_who_may_not_use_an_account_is_told_which_he_may(both: Pair) -> None:
+    token = str(mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES)))
+    said = ask(
+        both, do="submit", token=token, account="lab", script_size=0, name="", env=[], asked=[], args=[], outputs=[]
+    )
+    assert '"nobody may not use account lab", "hint": "--account, one of: bio, none"' in said
+
+
+def test_a_wrong_request_for_a_slice_is_refused_at_once_with_the_nearest_right_one(both: Pair) -> None:
+    refused = both.edge.fed("submit", "--gres", "vgpu:2:20gb", "--wrap", "true", wants=4).stderr
+    assert b"did you mean vgpu:20gb:2?" in refused
+    assert b"no deadline" in both.edge.fed("submit", "--deadline", "soon", "--wrap", "true", wants=2).stderr
