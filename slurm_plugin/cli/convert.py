@@ -114,9 +114,15 @@ def _node(node: pool_pb2.NodeStatus) -> NodeView:
             WaitingView(job_id=w.job_id, gres_class=w.gres_class, count=w.count, since=w.since)
             for w in inventory.waiting
         ),
-        problems=tuple(node.problems),
+        problems=tuple(_with_index(text, inventory.gpus) for text in node.problems),
         clock_ahead_s=node.clock_ahead_s,
     )
+
+
+def _with_index(text: str, gpus: Iterable[pool_pb2.Gpu]) -> str:
+    """A GPU that is named by its UUID is found by its index."""
+    known = next((gpu for gpu in gpus if gpu.uuid and text.startswith(f"GPU {gpu.uuid}:")), None)
+    return text.replace(f"GPU {known.uuid}:", f"GPU {known.index} ({known.uuid}):", 1) if known else text
 
 
 def _grant(grant: pool_pb2.Grant) -> GrantView:

@@ -277,3 +277,12 @@ def test_a_job_that_is_passed_over_is_marked_in_the_queue() -> None:
     raw.pending[0].back_at = 500.0
     shown = status_lines(pool_view(raw), names, now=0, clock=lambda at: f"t{at:.0f}")
     assert sum("; passed over until t500" in line for line in shown) == 1
+
+
+def test_a_gpu_of_which_something_is_wrong_is_named_by_its_index_too() -> None:
+    raw = status()
+    raw.nodes[0].problems.extend([f"GPU {GPU}: change failed: in use", "GPU GPU-other: change failed: gone"])
+    assert pool_view(raw).nodes[0].problems[-2:] == (
+        f"GPU 0 ({GPU}): change failed: in use",
+        "GPU GPU-other: change failed: gone",
+    )
