@@ -18,7 +18,7 @@ from slurm_plugin.cli.view import job_view
 from slurm_plugin.explanation import LINES, Explanation, Instead, Why
 from slurm_plugin.mig.products import product_named
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
-from tests.unit.cli.pools import instance, status
+from tests.unit.cli.pools import GPU, instance, status
 
 
 def names(uid: int) -> str:
