@@ -165,7 +165,7 @@ class SlurmExecutor:
         if record.fenced:
             return Seen(sight=Sight.FENCED)
         if claim is None:
-            if live or not over:
+            if live or all(map(_not_launched, over)):
                 return Seen(sight=Sight.PENDING if live else Sight.ABSENT, handle=handle)
             return await self._ended_unclaimed(key, handle, over)
         started = Seen(sight=Sight.RUNNING, handle=handle, started_at=claim.at)
@@ -260,6 +260,14 @@ def _outcome(record: Record, over: Sequence[Row]) -> Outcome | None:
     return Outcome(
         end=end, started_at=record.claim.at, ended_at=time.time(), stdout_size=out, stderr_size=err, reason=why
     )
+
+
+def _not_launched(row: Row) -> bool:
+    """Its slurmd could not start it, as one whose number is a forgotten job's, and cancelled it: nobody wanted that.
+
+    Somebody who cancels a job does so while it waits, or runs; and what runs has claimed.
+    """
+    return row.placed and end_of(row.state) is End.CANCELLED
 
 
 def _is_why(end: End, ending: Ending) -> bool:

@@ -16,7 +16,8 @@ from federation.model.token import Key
 NAMES_A_CALL = 500  # of 35 bytes or more: one argument may have 128 KiB
 SINCE_SLACK_S = 3600.0  # clocks of the hosts may differ
 MAX_DAYS = 24_855  # longer is without limit
-_FIELDS = 4
+_FIELDS = 5
+_NOWHERE = frozenset({"", "(null)", "None assigned"})  # nodes of a job that was never given any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class Row:
     job_id: str
     uid: int
     state: str
+    placed: bool = False  # it was given nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ def parse_submit(text: str) -> str:
 
 def queue(keys: Sequence[Key]) -> list[str]:
     names = ",".join(map(layout.name_of, keys))
-    return ["squeue", "--noheader", "--all", "--local", "--states=all", f"--name={names}", "-o", "%i|%U|%T|%j"]
+    return ["squeue", "--noheader", "--all", "--local", "--states=all", f"--name={names}", "-o", "%i|%U|%T|%N|%j"]
 
 
 def accounting(keys: Sequence[Key], since: float) -> list[str]:
@@ -80,7 +82,13 @@ def accounting(keys: Sequence[Key], since: float) -> list[str]:
     names = ",".join(map(layout.name_of, keys))
     start = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(0.0, since - SINCE_SLACK_S)))
     options = ["--noheader", "--parsable2", "--allocations", "--duplicates", "--allusers", "--local"]
-    return ["sacct", *options, f"--starttime={start}", f"--name={names}", "--format=JobIDRaw,UID,State,JobName"]
+    return [
+        "sacct",
+        *options,
+        f"--starttime={start}",
+        f"--name={names}",
+        "--format=JobIDRaw,UID,State,NodeList,JobName",
+    ]
 
 
 def parse_rows(text: str) -> dict[Key, list[Row]]:
@@ -90,9 +98,10 @@ def parse_rows(text: str) -> dict[Key, list[Row]]:
         fields = line.split("|", _FIELDS - 1)
         if len(fields) != _FIELDS or not fields[1].strip().isdecimal():
             raise ValueError(line[:80])
-        key = layout.key_of(fields[3].strip())
+        key = layout.key_of(fields[4].strip())
         if key is not None:
-            row = Row(job_id=fields[0].strip(), uid=int(fields[1]), state=fields[2])
+            placed = fields[3].strip() not in _NOWHERE
+            row = Row(job_id=fields[0].strip(), uid=int(fields[1]), state=fields[2], placed=placed)
             rows.setdefault(key, []).append(row)
     return rows
 

@@ -28,8 +28,8 @@ SILENT = SlurmUnavailable("squeue: Unable to contact slurm controller")
 NO_DBD = SlurmError("sacct: Slurm accounting storage is disabled")
 
 
-def row(state: str, uid: int = 1001) -> str:
-    return f"17|{uid}|{state}|{NAME}\n"
+def row(state: str, uid: int = 1001, nodes: str = "") -> str:
+    return f"17|{uid}|{state}|{nodes}|{NAME}\n"
 
 
 def ended(code: int | None, signal: int | None = None, *, by_term: bool = False, at: float = 200.0) -> Record:
@@ -173,6 +173,17 @@ async def test_what_ended_before_its_claim_is_claimed_by_us_and_then_over(state:
     assert seen is not None
     assert seen.outcome is not None
     assert (seen.sight, seen.outcome.end, seen.outcome.started_at, host.fenced) == (Sight.EXITED, end, None, [KEY])
+
+
+async def test_what_its_node_could_not_start_and_cancelled_is_handed_over_again() -> None:
+    cancelled = row("CANCELLED", nodes="n[1-2]")
+    assert await sight(WAITING, cancelled) is Sight.ABSENT
+    assert await sight(WAITING, "", row("CANCELLED by 0", nodes="n1")) is Sight.ABSENT
+    assert await sight(WAITING, cancelled + row("PENDING")) is Sight.PENDING
+    assert await sight(CLAIMED, cancelled) is Sight.EXITED
+    host = Host(WAITING, {"squeue": cancelled + row("CANCELLED", nodes=""), "sacct": ""})
+    await look(host)
+    assert host.fenced == [KEY]  # the second one was cancelled while it waited
 
 
 async def test_what_started_after_all_is_looked_at_again() -> None:
