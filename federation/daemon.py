@@ -156,6 +156,7 @@ class Daemon:
         await self.runner.act(lambda store: self.runner.engine.reload(store, rules, now))
         self._lines.follow(self._links, self._keeper, self.config.peers)
         self._desk.staff = self._staff()
+        await self.runner.tell_rooms()
         log.info("daemon.reloaded", extra={"restart_for": list(found.restart_for)})
 
     # -- folders of jobs that are done or forgotten

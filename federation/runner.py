@@ -134,7 +134,7 @@ class Runner:
     async def link(self, site: str, up: bool) -> None:
         await self.act(lambda store: self.engine.origin.link(store, site, up, self._clock()))
         if up:
-            self._adapters.peers.send(site, await self._rooms())
+            self._adapters.peers.send(site, self._may_use(site, await self._rooms()))
 
     async def inputs_here(self, key: Key) -> None:
         await self.act(lambda store: self.engine.target.inputs_here(store, key, self._clock()))
@@ -182,7 +182,7 @@ class Runner:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._due())
-                group.create_task(self._every(ROOMS_S, self._tell_rooms))
+                group.create_task(self._every(ROOMS_S, self.tell_rooms))
                 group.create_task(self._every(FORGET_S, self._forget, first_s=FORGET_S))
         finally:
             for task in self._tasks:
@@ -215,12 +215,17 @@ class Runner:
         while await self._writer.run(lambda store: self.engine.forget(store, self._clock())):
             self.forgotten += 1
 
-    async def _tell_rooms(self) -> None:
+    async def tell_rooms(self) -> None:
+        """Each site hears of the pools that it may use."""
         rooms = await self._rooms()
         for site in self.engine.sites.all():
             if site.name != self.engine.name:
-                self._adapters.peers.send(site.name, rooms)
+                self._adapters.peers.send(site.name, self._may_use(site.name, rooms))
         await self.message(self.engine.name, rooms)
+
+    def _may_use(self, site: str, rooms: Rooms) -> Rooms:
+        guest = self.engine.target.house.guests.get(site)
+        return Rooms(pools=tuple(room for room in rooms.pools if guest is not None and room.pool in guest.pools))
 
     async def _rooms(self) -> Rooms:
         """What each pool's backend says, less what this site's own rules leave. A pool that can't tell has none."""

@@ -25,6 +25,10 @@ def told(site: Site, text: str, word: str) -> None:
     until(lambda: site.log().count(word) > before)
 
 
+def pools(both: Pair) -> list[str]:
+    return sorted(line.split()[0] for line in both.edge.fed("pools").stdout.decode().splitlines()[1:])
+
+
 def test_pools_peers_and_rules_change_under_a_running_job(both: Pair, tmp_path: Path) -> None:
     flag = both.hpc.folder.parent / "go-on"
     job = both.edge.submit("--wrap", f"until [ -e {flag} ]; do sleep 0.1; done; echo whole")
@@ -32,9 +36,11 @@ def test_pools_peers_and_rules_change_under_a_running_job(both: Pair, tmp_path: 
 
     text = both.hpc.config.read_text()
     more = text.replace("  batch: ", f"  more: {{local: {{folder: {both.hpc.folder.parent}/more}}}}\n  batch: ")
+    told(both.hpc, more.replace("[batch]", "[more]"), "daemon.reloaded")
+    until(lambda: pools(both) == ["hpc/more"])  # it hears of what it may use
+    both.edge.fed("wait", both.edge.submit("--wrap", "true"))
     told(both.hpc, more.replace("[batch]", "[batch, more]"), "daemon.reloaded")
-    until(lambda: b"hpc/more" in both.edge.fed("pools").stdout)
-    both.edge.fed("wait", both.edge.submit("--to", "hpc/more", "--wrap", "true"))
+    until(lambda: pools(both) == ["hpc/batch", "hpc/more"])
 
     edge = both.edge.config.read_text()
     told(both.edge, edge + 'placing: {deny: {"": [hpc/batch]}}\n', "daemon.reloaded")
