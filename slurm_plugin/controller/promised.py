@@ -1,14 +1,16 @@
 """PURE: how well the guarantees are kept at this moment, and which re-cuts would leave one short meanwhile."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from slurm_plugin.controller.question import guarantees
-from slurm_plugin.controller.recuts import Target
+from slurm_plugin.controller.recuts import Room, Target
 from slurm_plugin.controller.state import Agent, NodeState, State
 from slurm_plugin.guarantees import Margin, Promise
-from slurm_plugin.mig.geometry import Layout
+from slurm_plugin.mig.geometry import Layout, mask
 from slurm_plugin.mig.products import product_of
+from slurm_plugin.model import Gpu
 from slurm_plugin.planner.problem import Guarantee
 
 _Takers = tuple[int, ...]  # which guarantees a slice may be kept for
@@ -29,24 +31,43 @@ def margins(state: State, open_nodes: Collection[str], away: Collection[str] = (
 def harmless(state: State, open_nodes: Collection[str], targets: Mapping[str, Target]) -> dict[str, Target]:
     """Those of new targets that leave no guarantee short, or shorter than it is, until all of them are done.
 
-    What one GPU is to have keeps nothing that another one loses before it is there.
+    What a GPU is to have keeps nothing before it is there. So where a GPU has to lose what keeps one, the part of it
+    comes first that makes something else in its stead.
     """
     if not state.promises or not targets:
         return dict(targets)
     away = {uuid for gpu, one in state.recuts.targets.items() for uuid in _going(state, gpu, one)}
+    away |= {uuid for gpu, room in state.recuts.rooms.items() if gpu not in targets for uuid in _in(state, gpu, room)}
     asked, idle = guarantees(state, {}), _idle(state, open_nodes, away)
     least = [min(one.at_least, have) for one, have in zip(asked, _have(asked, idle), strict=True)]
     found: dict[str, Target] = {}
     for gpu, target in targets.items():
         takers = _takers(state.nodes[target.node], state.promises)
-        lost, made = _kept_for(takers, target.destroy), _kept_for(takers, target.create)
-        trial = Counter(idle)
-        trial.subtract(lost)
-        trial.update(made)
-        if all(have >= needed for have, needed in zip(_have(asked, trial), least, strict=True)):
-            found[gpu] = target
-            idle.subtract(lost - made)
+        for one in (target, *_ahead(state, gpu, target, takers)):
+            left = Counter(idle)
+            left.subtract(_kept_for(takers, one.destroy))
+            if all(have >= needed for have, needed in zip(_have(asked, left), least, strict=True)):
+                found[gpu], idle = one, left
+                break
     return found
+
+
+def _ahead(state: State, gpu: str, target: Target, takers: Mapping[str, _Takers]) -> Iterator[Target]:
+    """The part of a target that makes what could keep a guarantee, and destroys no more than that needs."""
+    there = _gpu(state, gpu, target.node)
+    sizes = {profile.name: profile.size for profile in there.profiles} if there else {}
+    create = tuple(placed for placed in target.create if placed[0] in takers)
+    bits = _bits(sizes, create)
+    destroy = tuple(placed for placed in target.destroy if _bits(sizes, (placed,)) & bits)
+    if create and destroy != target.destroy:
+        yield replace(target, create=create, destroy=destroy, ahead=True, why=f"{target.why}; this part first")
+
+
+def _bits(sizes: Mapping[str, int], layout: Layout) -> int:
+    bits = 0
+    for name, start in layout:
+        bits |= mask(start, sizes.get(name, 0))
+    return bits
 
 
 def _have(asked: Sequence[Guarantee], idle: Mapping[_Takers, int]) -> list[int]:
@@ -80,9 +101,19 @@ def _idle(state: State, open_nodes: Collection[str], away: Collection[str]) -> C
 
 
 def _going(state: State, gpu: str, target: Target) -> Iterable[str]:
-    node = state.nodes.get(target.node)
-    there = next((one for one in node.view.gpus if one.uuid == gpu), None) if node else None
+    there = _gpu(state, gpu, target.node)
     return (i.uuid for i in there.instances if (i.profile, i.start) in target.destroy) if there else ()
+
+
+def _in(state: State, gpu: str, room: Room) -> Iterable[str]:
+    """Slices that are kept back for a job."""
+    there = _gpu(state, gpu, room.node)
+    return (i.uuid for i in there.instances if mask(i.start, i.size) & room.bits) if there else ()
+
+
+def _gpu(state: State, gpu: str, node: str) -> Gpu | None:
+    here = state.nodes.get(node)
+    return next((one for one in here.view.gpus if one.uuid == gpu), None) if here else None
 
 
 def _kept_for(takers: Mapping[str, _Takers], layout: Layout) -> Counter[_Takers]:

@@ -39,7 +39,8 @@ def settle(state: State, here: Mapping[str, Here]) -> Recuts:
         if node is None or gpu is None:
             events.append(_event("dropped", uuid, target, state.now, "its node is no longer in the pool"))
         elif target.reached(gpu):
-            changed_at[uuid] = state.now
+            if not target.ahead:
+                changed_at[uuid] = state.now
             events.append(_event("changed", uuid, target, state.now, target.why))
         elif why := _hopeless(state, node, gpu, target):
             events.append(_event("dropped", uuid, target, state.now, why))

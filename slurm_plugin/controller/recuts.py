@@ -18,6 +18,7 @@ class Target:
     create: Layout
     why: str
     since: float  # Unix seconds
+    ahead: bool = False  # only a part, that a guarantee is kept by: the GPU does not rest after it
 
     def reached(self, gpu: Gpu) -> bool:
         there = {(i.profile, i.start) for i in gpu.instances if i.ci >= 0}

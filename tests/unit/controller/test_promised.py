@@ -6,7 +6,7 @@ import pytest
 
 from slurm_plugin.catalogue import Class, Kind
 from slurm_plugin.controller.promised import harmless, margins
-from slurm_plugin.controller.recuts import Recuts, Target
+from slurm_plugin.controller.recuts import Recuts, Room, Target
 from slurm_plugin.controller.state import Agent, NodeState, NodeView, State
 from slurm_plugin.guarantees import Promise
 from slurm_plugin.planning import Guarantee, Reach
@@ -106,12 +106,20 @@ def test_a_gpu_that_loses_what_another_is_to_have_waits_for_that() -> None:
     assert allowed(replace(one, promises=()), n1=going) == ["GPU-n1"]
 
 
-def test_what_is_moved_on_one_gpu_is_not_lost() -> None:
+def test_what_is_moved_on_one_gpu_is_there_in_its_new_place_first() -> None:
     one = state(promise("3g.40gb", count=2, idle=True), layout=MIXED)
-    assert allowed(one, n1=target("n1", MIXED, (("3g.40gb", 0), ("1g.10gb", 4)))) == ["GPU-n1"]
-    assert allowed(one, n1=target("n1", HALF, (("3g.40gb", 0), ("3g.40gb", 4))), n2=target("n2", HALF, ())) == [
-        "GPU-n1"
-    ]
+    moved = target("n1", MIXED, (("3g.40gb", 0), ("1g.10gb", 4)))
+    (first,) = harmless(one, ("n1", "n2"), {"GPU-n1": moved}).values()
+    small = tuple(placed for placed in MIXED if placed[0] == "1g.10gb")
+    assert (set(first.destroy), first.create, first.ahead) == (set(small), (("3g.40gb", 0),), True)
+    assert allowed(one, n1=target("n1", HALF, (("2g.20gb", 4),))) == []
+
+
+def test_what_room_is_kept_over_keeps_no_guarantee() -> None:
+    one = state(promise("1g.10gb", count=7))
+    room = Room(node="n2", profile="3g.40gb", start=0, size=4, job_id=1, since=0.0)
+    assert allowed(one, n1=target("n1", SEVEN, WHOLE)) == ["GPU-n1"]
+    assert allowed(replace(one, recuts=Recuts(rooms={"GPU-n2": room})), n1=target("n1", SEVEN, WHOLE)) == []
 
 
 def test_one_that_lacks_some_already_lets_go_what_is_not_its_own() -> None:
