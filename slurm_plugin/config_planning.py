@@ -159,6 +159,7 @@ class PlanningSection(_Section):
     quiet: Annotated[
         list[Annotated[QuietHours, BeforeValidator(partial(_read, quiet_hours))]], Field(max_length=MAX_QUIET)
     ] = []
+    reset_gpus: bool = False
     classes: Annotated[dict[str, ReachSection], BeforeValidator(_bounded)] = {}
 
     def to_planning(self, guarantees: Iterable[Guarantee]) -> Planning:
@@ -172,6 +173,7 @@ class PlanningSection(_Section):
             changing_of_pool=self.changing.pool,
             guarantees=tuple(guarantees),
             quiet=tuple(self.quiet),
+            reset_gpus=self.reset_gpus,
             reaches={
                 name: Reach(products=tuple(part.products), hosts=frozenset(part.nodes))
                 for name, part in self.classes.items()

@@ -81,6 +81,7 @@ class Planning:
     changing_of_pool: int = 32
     guarantees: tuple[Guarantee, ...] = ()
     quiet: tuple[QuietHours, ...] = ()  # no GPU is re-cut then, unless a guarantee needs it
+    reset_gpus: bool = False  # may an idle GPU be reset to bring it into MIG mode
     reaches: Mapping[str, Reach] = field(default_factory=dict)  # class as the admin wrote it -> where; others anywhere
 
     def quiet_left(self, weekday: int, minute: int) -> int:

@@ -150,7 +150,7 @@ class Changes:
     async def _mend(self, uuid: str, *, all_: bool) -> None:
         gpu = self._book.gpu(uuid)
         try:
-            if gpu is not None and gpu.mig is MigMode.DISABLED and not self._journal.refused.get(uuid):
+            if gpu is not None and self._is_to_be_switched(gpu):
                 await self._switch_on(uuid)
                 all_ = True
             gpu, record = self._book.gpu(uuid), self._journal.get(uuid)
@@ -181,10 +181,23 @@ class Changes:
             self._quarantine.well(gpu)
             await self._refresh(gpu)
 
-    async def _switch_on(self, gpu: str) -> None:
-        await self._patiently(lambda: self._drive(self._gpus.enable_mig, gpu), tries=BUSY_TRIES)
-        log.info("mig.enabled", extra={"gpu": gpu})
-        await self._refresh(gpu)
+    def _is_to_be_switched(self, gpu: Gpu) -> bool:
+        """A reset that is due may be somebody else's wish: it is made where the pool has leave to reset GPUs."""
+        due = gpu.mig is MigMode.PENDING and self._book.terms.reset_gpus
+        return (gpu.mig is MigMode.DISABLED or due) and not self._journal.refused.get(gpu.uuid)
+
+    async def _switch_on(self, uuid: str) -> None:
+        """Raises NvmlError. Crash: the driver itself says how far it came; there is nothing on the GPU to lose."""
+
+        def enable_mig(gpu: str) -> Gpu:
+            return self._gpus.enable_mig(gpu, may_reset=self._book.terms.reset_gpus)
+
+        await self._patiently(lambda: self._drive(enable_mig, uuid), tries=BUSY_TRIES)
+        await self._refresh(uuid)
+        after = self._book.gpu(uuid)
+        if after is not None and after.mig is MigMode.PENDING:
+            raise NvmlError("MIG mode is still not in force", hint="stop what uses the GPU, or reboot the node")
+        log.info("mig.enabled", extra={"gpu": uuid})
 
     async def _reach(self, step: Step, *, tries: int) -> None:
         """Make it, or what is left of it when somebody was in the way for a moment; then commit. Raises NvmlError."""
@@ -259,13 +272,17 @@ class Changes:
             raise NvmlError(f"can't write the journal: {error}", hint="nothing was changed on the GPU") from error
 
     async def _commit(self, uuid: str) -> None:
-        """Crash, a blind eye, or no room on disk: the step is taken up again, and finds nothing to do."""
+        """Crash, a blind eye, or no room on disk: the step is taken up again, and finds nothing to do.
+
+        A GPU that is out of MIG mode shows nothing, and its layout is wanted as before.
+        """
         gpu, record = self._book.gpu(uuid), self._journal.get(uuid)
-        if gpu is not None and record is not None and uuid not in self._unread:
-            try:
-                await self._threads.disk(self._journal.put, layout.outcome(gpu, record))
-            except OSError:
-                log.exception("journal.not_written", extra={"gpu": uuid})
+        if gpu is None or record is None or gpu.mig is not MigMode.ENABLED or uuid in self._unread:
+            return
+        try:
+            await self._threads.disk(self._journal.put, layout.outcome(gpu, record))
+        except OSError:
+            log.exception("journal.not_written", extra={"gpu": uuid})
 
     def _lock(self, gpu: str) -> asyncio.Lock:
         return self._locks.setdefault(gpu, asyncio.Lock())

@@ -22,4 +22,5 @@ def terms_from_wire(offers: pool_pb2.Offers) -> Terms:
         classes={one.gres_class: tuple(one.profiles) for one in offers.classes},
         gpus=frozenset(offers.gpus),
         observe=offers.observe,
+        reset_gpus=offers.reset_gpus,
     )

@@ -82,6 +82,8 @@ class Runs:
             await self._slices.settle_devices()
         if terms.changeable - before.changeable:
             await self._slices.repair()
+        if terms.reset_gpus and not before.reset_gpus:
+            await self._slices.retry()
         self.binding.stir()
 
     async def prolog(self, job_id: int) -> None:

@@ -113,7 +113,10 @@ class Store:
 
     def save_terms(self, terms: Terms) -> None:
         """What binding needs while the controller is away: classes and the pool's GPUs. Offers die with the session."""
-        facts = {"classes": dict(terms.classes), "gpus": sorted(terms.gpus), "observe": terms.observe}
+        facts = {
+            **{"classes": dict(terms.classes), "gpus": sorted(terms.gpus)},
+            **{"observe": terms.observe, "reset_gpus": terms.reset_gpus},
+        }
         durable.write(self.folder / "terms.json", facts, at=self._at)
 
     def terms(self) -> Terms:
@@ -122,7 +125,8 @@ class Store:
             facts = durable.read(self.folder / "terms.json")
             classes = {str(name): tuple(str(one) for one in profiles) for name, profiles in facts["classes"].items()}
             gpus = frozenset(str(one) for one in facts["gpus"])
-            return Terms(classes=classes, gpus=gpus, observe=facts.get("observe") is True)
+            observe, reset_gpus = (facts.get(name) is True for name in ("observe", "reset_gpus"))
+            return Terms(classes=classes, gpus=gpus, observe=observe, reset_gpus=reset_gpus)
         except FileNotFoundError:
             return Terms()
         except (OSError, ValueError, TypeError, KeyError, AttributeError):

@@ -18,6 +18,7 @@ class Terms:
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # profiles that serve a class, best first
     gpus: frozenset[str] = frozenset()  # UUIDs of the pool's GPUs on this node
     observe: bool = False  # jobs get what is there, and nothing else changes on this node
+    reset_gpus: bool = False  # an idle GPU may be reset to bring it into MIG mode
 
     @property
     def changeable(self) -> frozenset[str]:

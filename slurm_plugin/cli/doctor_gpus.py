@@ -10,13 +10,15 @@ from slurm_plugin.findings import Finding, found
 
 def gpu_findings(node: NodeView, gpu: GpuView) -> Iterator[Finding]:
     facts = {"node": node.name, "index": gpu.index, "host": shlex.quote(node.name)}
-    if gpu.fault:
+    if gpu.mig in ("disabled", "pending") and "MIG" in (gpu.fault or "MIG"):
+        why = f" ({gpu.fault})" if gpu.fault else ""
+        line = _into_mig(gpu.fault, shlex.quote(node.name), gpu.index)
+        yield found("mig-off", mig=gpu.mig + why, line=line, **facts)
+    elif gpu.fault:
         jobs = sorted({job for piece in gpu.slices for job in piece.jobs})
         named = f" (job {', '.join(map(str, jobs))} has slices there)" if jobs else ""
         line = _out_of_fault(gpu.fault, shlex.quote(node.name), gpu.index)
         yield found("gpu-fault", fault=gpu.fault, jobs=named, line=line, **facts)
-    if gpu.mig in ("disabled", "pending"):
-        yield found("mig-off", mig=gpu.mig, **facts)
     if gpu.mig == "enabled" and not gpu.slices and not gpu.fault:
         yield found("empty-gpu", **facts)
     for piece in gpu.slices:
@@ -35,6 +37,20 @@ def _held(who: str, **facts: object) -> Finding:
     if cgroup := re.search(r"/[\w@:/.-]+", who):
         return found("slice-outlived", who=who, cgroup=cgroup[0], **facts)
     return found("slice-claimed", who=who, **facts)
+
+
+def _into_mig(fault: str, host: str, index: int) -> str:
+    """What brings a GPU into MIG mode; by itself one before Hopper is reset only with `reset_gpus`."""
+    switch = f"ssh {host} nvidia-smi -i {index} -mig 1"
+    if "virtual machine" in fault:
+        return f"{switch}   # and then reboot this virtual machine"
+    if "held by" in fault:
+        return _out_of_fault(fault, host, index)
+    if "not in force" in fault:
+        return f"scontrol reboot ASAP {host}"
+    if fault:
+        return f"{switch}   # nothing may use the GPU; or have reset_gpus: true under planning in pool.yaml"
+    return f"ssh {host} 'nvidia-smi -i {index} -mig 1 && nvidia-smi --gpu-reset -i {index}'"
 
 
 def _out_of_fault(fault: str, host: str, index: int) -> str:

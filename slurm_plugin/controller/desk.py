@@ -133,7 +133,8 @@ class Desk:
             if member is not None and member.outbox is not None and self.told.get(name) != (node, serving, observe):
                 self.told[name] = (node, serving, observe)
                 gpus = [gpu.uuid for gpu in member.gpus or () if member.group.takes(gpu.index)]
-                member.say(pb.ToAgent(offers=wire.offers_message(node, serving, gpus, observe=observe)))
+                leave = {"observe": observe, "reset_gpus": self.config.planning.reset_gpus}
+                member.say(pb.ToAgent(offers=wire.offers_message(node, serving, gpus, **leave)))
                 told = True
         if not observe:
             fresh = {offer.slice: offer.gres_class for node in offers.values() for offer in node}

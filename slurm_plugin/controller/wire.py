@@ -12,13 +12,19 @@ JOBS_TOLD = 10  # of those that wait for the same reason
 
 
 def offers_message(
-    offers: Iterable[OfferOut], serving: Serving, gpus: Iterable[str], *, observe: bool = False
+    offers: Iterable[OfferOut],
+    serving: Serving,
+    gpus: Iterable[str],
+    *,
+    observe: bool = False,
+    reset_gpus: bool = False,
 ) -> pb.Offers:
     return pb.Offers(
         offers=[pb.Offer(slice=o.slice, gres_class=o.gres_class, ask=o.ask) for o in offers],
         classes=[pb.ClassProfiles(gres_class=name, profiles=served) for name, served in serving.profiles.items()],
         gpus=list(gpus),
         observe=observe,
+        reset_gpus=reset_gpus,
     )
 
 

@@ -140,8 +140,8 @@ GPUS = {
     ),
     "mig-off": Fault(
         "{node} GPU {index}: MIG mode is {mig}",
-        "no slice can be cut; some models need a reset or a reboot after the change",
-        "ssh {host} 'nvidia-smi -i {index} -mig 1 && nvidia-smi --gpu-reset -i {index}'",
+        "no slice can be cut; models before Hopper have to be reset for it, which planning.reset_gpus allows",
+        "{line}",
         passing=True,
     ),
     "empty-gpu": Fault(

@@ -111,7 +111,7 @@ async def test_no_room_and_a_cut_that_fails_are_no_sign_of_trouble(bench: Bench)
 async def test_a_gpu_that_will_not_be_switched_to_mig_says_who_is_in_the_way(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def held(_gpu: str) -> Gpu:
+    def held(_gpu: str, *, may_reset: bool) -> Gpu:
         raise HELD
 
     bench.put(mig=MigMode.DISABLED)

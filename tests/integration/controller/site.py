@@ -198,6 +198,7 @@ class ListAgent:
     started_at: float = 0.0
     verdicts: set[int] = field(default_factory=set)
     observe: bool = False  # as last told
+    reset_gpus: bool = False  # likewise
     retries: int = 0
     revision: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
@@ -216,7 +217,7 @@ class ListAgent:
         async for message in self.session:
             if message.HasField("offers"):
                 self.offers = {offer.slice: offer for offer in message.offers.offers}
-                self.observe = message.offers.observe
+                self.observe, self.reset_gpus = message.offers.observe, message.offers.reset_gpus
             elif message.HasField("verdict"):
                 self.verdicts.add(message.verdict.job_id)
             elif message.HasField("retry"):

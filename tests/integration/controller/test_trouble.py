@@ -15,6 +15,7 @@ from slurm_plugin.controller import books, engine, loans, roster
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.drains import Drains
 from slurm_plugin.errors import ConfigError, SlurmUnavailable
+from slurm_plugin.planning import Planning
 from slurm_plugin.pool import ControllerPlace, Mode
 from tests.integration.controller.site import DictSlurm, until
 from tests.integration.controller.test_controller import NODES, Site, controller, quick, socket
@@ -250,6 +251,15 @@ async def test_agents_hear_that_the_pool_is_only_observed_and_keep_their_offers(
         site.config = replace(site.config, mode=Mode.MANAGE)
         await link.apply()
         await until(lambda: not n1.observe and n1.as_offered().get("m20") == 1)
+
+
+async def test_agents_hear_whether_gpus_may_be_reset(socket: Path, tmp_path: Path) -> None:
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.MIXED) as n1, await site.link() as link:
+        await until(lambda: bool(n1.offers))
+        assert not n1.reset_gpus
+        site.config = replace(site.config, planning=Planning(reset_gpus=True))
+        await link.apply()
+        await until(lambda: n1.reset_gpus)
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_text("x"), lambda path: path.chmod(0o600)])

@@ -9,10 +9,12 @@ def test_terms_are_read_as_they_were_said() -> None:
         classes=[pool_pb2.ClassProfiles(gres_class="m20", profiles=["1g.20gb", "2g.20gb"])],
         gpus=["A"],
         observe=True,
+        reset_gpus=True,
     )
     assert terms_from_wire(offers) == Terms(
         offers={"a": Offer(gres_class="m20", ask=True), "b": Offer(gres_class="")},
         classes={"m20": ("1g.20gb", "2g.20gb")},
         gpus=frozenset("A"),
         observe=True,
+        reset_gpus=True,
     )

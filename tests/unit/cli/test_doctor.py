@@ -152,3 +152,37 @@ def test_a_gpu_out_of_use_is_told_with_its_jobs_and_what_to_do(fault: str, todo:
     (finding,) = [one for one in pool_findings(pool_view(pool), GresNames(), 2000.0) if one.code == "gpu-fault"]
     assert finding.what.endswith(f"{fault} (job 12 has slices there)")
     assert todo in finding.paste
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("", "ssh n1 'nvidia-smi -i 1 -mig 1 && nvidia-smi --gpu-reset -i 1'"),
+        (
+            "quarantined: GPU 1 has to be reset to enter MIG mode, and planning.reset_gpus does not allow it",
+            "reset_gpus",
+        ),
+        (
+            "quarantined: it has to be reset to enter MIG mode, and a virtual machine can't reset it",
+            "reboot this virtual",
+        ),
+        (
+            "quarantined: it has to be reset to enter MIG mode, and is in use (held by pid 812 (python3, alice))",
+            "kill 812",
+        ),
+        ("quarantined: MIG mode is still not in force (stop what uses the GPU, or reboot)", "scontrol reboot ASAP n1"),
+    ],
+)
+def test_what_brings_a_gpu_into_mig_mode_is_told_once(fault: str, line: str) -> None:
+    pool = status()
+    node(pool).inventory.gpus.append(pool_pb2.Gpu(uuid="GPU-2", index=1, mig="disabled", fault=fault))
+    told = found(pool)
+    assert set(told) == {"mig-off"}
+    assert fault in told["mig-off"].what
+    assert line in told["mig-off"].paste
+
+
+def test_a_gpu_that_is_lost_is_not_told_to_be_out_of_mig_mode() -> None:
+    pool = status()
+    node(pool).inventory.gpus.append(pool_pb2.Gpu(uuid="GPU-2", index=1, mig="disabled", fault="GPU is lost"))
+    assert set(found(pool)) == {"gpu-fault"}

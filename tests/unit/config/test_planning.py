@@ -22,6 +22,13 @@ def test_without_it_layouts_are_what_they_say() -> None:
     assert pool.follow(pool.groups[0]) is Follow.LAYOUT
 
 
+def test_gpus_are_reset_only_where_it_is_said() -> None:
+    assert not parse_pool(QUEUE).planning.reset_gpus
+    assert parse_pool(QUEUE + "  reset_gpus: true\n").planning.reset_gpus
+    with pytest.raises(ConfigError, match="reset_gpus"):
+        parse_pool(QUEUE + "  reset_gpus: 1\n")
+
+
 def test_example_shows_every_key() -> None:
     pool = load_pool(EXAMPLE)
     planning = pool.planning

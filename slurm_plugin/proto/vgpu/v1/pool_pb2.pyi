@@ -562,8 +562,11 @@ class Offers(_message.Message):
     CLASSES_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     OBSERVE_FIELD_NUMBER: _builtins.int
+    RESET_GPUS_FIELD_NUMBER: _builtins.int
     observe: _builtins.bool
     """the agent binds what is there, and changes nothing else"""
+    reset_gpus: _builtins.bool
+    """an idle GPU may be reset to bring it into MIG mode"""
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offer]: ...
     @_builtins.property
@@ -579,10 +582,11 @@ class Offers(_message.Message):
         classes: _abc.Iterable[Global___ClassProfiles] | None = ...,
         gpus: _abc.Iterable[_builtins.str] | None = ...,
         observe: _builtins.bool = ...,
+        reset_gpus: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "gpus", b"gpus", "observe", b"observe", "offers", b"offers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "gpus", b"gpus", "observe", b"observe", "offers", b"offers", "reset_gpus", b"reset_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
