@@ -11,15 +11,14 @@ from uuid import UUID
 
 from federation.model.job import Attempt, Job
 from federation.model.spec import JobSpec
-from federation.model.states import OPEN, Origin, Target
+from federation.model.states import OPEN, Origin
 from federation.model.token import Key
 from federation.store import convert
 from federation.store.recent import Recent
-from federation.store.transactions import Transactions
+from federation.store.sums import Sums
 
 T = TypeVar("T")
 
-MOST_SPENT = 10_000  # sums of an account's day that are kept in memory
 LATEST_S = 330.0  # furthest ahead that anything is put due; further: the calendar was set back
 
 MOST_LOOKED_AT = 20_000  # newest jobs among which those of one user are looked for
@@ -52,7 +51,7 @@ class Followed:
     cursor: int
 
 
-class Store(Transactions):
+class Store(Sums):
     """Records by name. What is kept in memory (counts of open ones, those of a moment ago) is read anew after anything
     was rolled back.
     """
@@ -63,8 +62,6 @@ class Store(Transactions):
         self._jobs: Counter[tuple[Origin, str, str]] | None = None
         self._attempts: Counter[tuple[str, str]] | None = None
         self._done: int | None = None
-        self._spent: dict[tuple[str, int], float] = {}
-        self._held: dict[str, int] = {}
         self._recent_jobs: Recent[UUID, Job] = Recent()
         self._recent_attempts: Recent[Key, Attempt] = Recent()
         self._new_specs: dict[UUID | Key, JobSpec] = {}  # of this transaction
@@ -79,8 +76,6 @@ class Store(Transactions):
     def _forget_all(self) -> None:
         super()._forget_all()
         self._jobs = self._attempts = self._done = None
-        self._spent.clear()
-        self._held.clear()
         self._recent_jobs.clear()
         self._recent_attempts.clear()
         self._new_specs.clear()
@@ -126,8 +121,7 @@ class Store(Transactions):
             counts[job.state, job.site, job.pool] += 1
         elif self._done is not None and (was is None or was.state is not Origin.DONE):
             self._done += 1
-        if job.cost or (was is not None and was.cost):
-            self._count_cost(job, was)
+        self._count_cost(job, was)
         self._execute(self._sql["save_job"], convert.job_to_row(job))
         self._recent_jobs.put(job.token, job)
 
@@ -173,31 +167,6 @@ class Store(Transactions):
         """The oldest jobs that wait for a pool are due."""
         self._recent_jobs.clear()
         self._run("wake_queued", now=now, most=most)
-
-    def spent(self, account: str, day: int) -> float:
-        """What its jobs of that day cost, or have reserved. Kept in memory: a busy day has 100,000 jobs."""
-        known = self._spent.get((account, day))
-        if known is None:
-            row = self._one("spent", account=account, day=day)
-            if len(self._spent) >= MOST_SPENT:
-                self._spent.clear()
-            known = self._spent[account, day] = float(row["cost"]) if row else 0.0
-        return known
-
-    def _count_cost(self, job: Job, was: Job | None) -> None:
-        for one, sign in ((was, -1.0), (job, 1.0)):
-            if one is not None and (one.account, one.cost_day) in self._spent:
-                self._spent[one.account, one.cost_day] += sign * one.cost
-
-    def charge(self, account: str, day: int, money: float) -> None:
-        """What an attempt cost that is over, when its job begins another one."""
-        if money:
-            self._run("charge", account=account, day=day, money=money)
-        if (account, day) in self._spent:
-            self._spent[account, day] += money
-
-    def forget_charges(self, before_day: int) -> None:
-        self._run("drop_charges", day=before_day)
 
     def forget_done(self, before: float, keep: int, most: int) -> int:
         """Drop jobs that ended before this, and the oldest of more than `keep`; at most so many now. Tells how many."""
@@ -266,8 +235,7 @@ class Store(Transactions):
         """With `told` it gets the next revision, so that its origin hears of it. Tells what was saved."""
         counts, place = self.attempts(), (attempt.pool, attempt.origin)
         counts[place] += (attempt.state in OPEN) - (was is not None and was.state in OPEN)
-        if attempt.input_bytes and attempt.origin in self._held:
-            self._held[attempt.origin] += _held(attempt) - (_held(was) if was is not None else 0)
+        self._count_held(attempt, was)
         if told:
             attempt = replace(attempt, revision=self._next_revision())
         self._execute(self._sql["save_attempt"], convert.attempt_to_row(attempt))
@@ -300,13 +268,6 @@ class Store(Transactions):
             self._attempts = Counter({(row["pool"], row["origin"]): row["n"] for row in rows})
         return self._attempts
 
-    def held_bytes(self, origin: str) -> int:
-        """Input of its attempts that is kept here. At most as many sums are kept in memory as there are peers."""
-        if origin not in self._held:
-            row = self._one("held_bytes", origin=origin)
-            self._held[origin] = row["n"] if row else 0
-        return self._held[origin]
-
     def leases_over_from(self, origin: str, silence_s: float, most: int) -> list[Attempt]:
         rows = self._all("leases_over_from", origin=origin, silence=silence_s, most=most)
         return [convert.attempt_from_row(row) for row in rows]
@@ -320,10 +281,6 @@ class Store(Transactions):
         """Drop tombstones older than this. Until then a late duplicate of a submit finds them. Tells how many."""
         self._recent_attempts.clear()
         return self._run("drop_released", before=before, most=most)
-
-
-def _held(attempt: Attempt) -> int:
-    return 0 if attempt.state is Target.RELEASED else attempt.input_bytes
 
 
 def _command(row: sqlite3.Row) -> Command:
