@@ -1,4 +1,4 @@
-"""docs/reports.md answers every report, and each test that it names exists."""
+"""docs/reports.md and docs/reports_federation.md answer every report, and each test that they name exists."""
 
 import re
 from functools import cache
@@ -8,11 +8,14 @@ import pytest
 from slurm_plugin.findings import FAULTS
 from tests.unit.docs.blocks import ROOT
 
-TEXT = (ROOT / "docs" / "reports.md").read_text()
-REPORTS = 34
-ROWS = re.findall(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", TEXT, re.MULTILINE)
-TRAPS = re.findall(r"^\| ([^|\d][^|]+) \| ([^|]+) \| ([^|]+) \|$", TEXT.partition("## Traps")[2], re.MULTILINE)[2:]
-TESTS = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)(?:\[([\w-]+)\])?`", TEXT)))
+REPORTS = {"reports.md": 34, "reports_federation.md": 47}
+TEXTS = {name: (ROOT / "docs" / name).read_text() for name in REPORTS}
+ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+TRAP = re.compile(r"^\| ([^|\d][^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+ROWS = {name: ROW.findall(text) for name, text in TEXTS.items()}
+TRAPS = {name: TRAP.findall(text.partition("## Traps")[2])[2:] for name, text in TEXTS.items()}
+ANSWERS = [row[-1] for rows in (ROWS, TRAPS) for found in rows.values() for row in found]
+TESTS = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)(?:\[([\w-]+)\])?`", "".join(TEXTS.values()))))
 
 
 @cache
@@ -20,11 +23,12 @@ def _tests_of(file: str) -> frozenset[str]:
     return frozenset(re.findall(r"^(?:async )?def (test_\w+)", (ROOT / "tests" / file).read_text(), re.MULTILINE))
 
 
-def test_every_report_is_there_once_in_order() -> None:
-    assert [int(row[0]) for row in ROWS] == list(range(1, REPORTS + 1))
+@pytest.mark.parametrize(("name", "count"), REPORTS.items())
+def test_every_report_is_there_once_in_order(name: str, count: int) -> None:
+    assert [int(row[0]) for row in ROWS[name]] == list(range(1, count + 1))
 
 
-@pytest.mark.parametrize("answer", [*(row[-1] for row in ROWS), *(row[-1] for row in TRAPS)])
+@pytest.mark.parametrize("answer", ANSWERS)
 def test_every_answer_names_a_test_or_says_why_not(answer: str) -> None:
     assert "::" in answer or answer.startswith("not tested: ")
 
@@ -37,4 +41,7 @@ def test_a_test_that_is_named_exists(file: str, test: str, code: str) -> None:
 
 
 def test_the_traps_are_there() -> None:
-    assert len(TRAPS) >= 6
+    assert [len(TRAPS[name]) >= most for name, most in (("reports.md", 6), ("reports_federation.md", 3))] == [
+        True,
+        True,
+    ]

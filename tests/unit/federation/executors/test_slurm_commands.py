@@ -66,6 +66,13 @@ def test_what_is_no_row_makes_the_whole_answer_unknown(text: str) -> None:
         commands.parse_rows(text)
 
 
+def test_a_job_is_looked_for_in_every_partition() -> None:
+    for argv in (commands.queue([KEY]), commands.accounting([KEY], 0.0)):
+        assert f"--name={NAME}" in argv
+        assert not any("partition" in word or word.startswith("-p") for word in argv)
+    assert {"--all", "--states=all"} <= set(commands.queue([KEY]))
+
+
 def test_the_accounting_is_asked_from_before_the_job_was_made_in_utc() -> None:
     assert "--starttime=2023-11-14T21:13:20" in commands.accounting([KEY], 1_700_000_000.0)
     assert "--starttime=1970-01-01T00:00:00" in commands.accounting([KEY], 0.0)
