@@ -24,7 +24,7 @@ from slurm_plugin.agent.journal import Journal
 from slurm_plugin.agent.ledger import marks_of
 from slurm_plugin.agent.losses import Losses
 from slurm_plugin.agent.ready import tell_ready
-from slurm_plugin.agent.runs import Runs
+from slurm_plugin.agent.runs import LATE_EPILOG_S, Runs
 from slurm_plugin.agent.server import CALLS, HookServer
 from slurm_plugin.agent.session import ControllerSession, Dial, Stream
 from slurm_plugin.agent.slices import Slices
@@ -120,6 +120,7 @@ class Agent:
                 self.runs.binding.serve(),
                 _every(RECONCILE_S, self.runs.reconcile),
                 _every(LET_GO_S, self.runs.let_go),
+                _every(LATE_EPILOG_S, self.runs.settle_late),
                 _every(REFRESH_S, self._tend),
             )
         ]

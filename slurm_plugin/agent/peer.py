@@ -60,6 +60,21 @@ def step_of(pid: int, proc: Path = Path("/proc")) -> StepProcess | None:
     return found
 
 
+def has_step(job_id: int, proc: Path = Path("/proc")) -> bool:
+    """May a step of this job run on this node? One with no title, as it has none yet, may be the job's."""
+    for entry in os.listdir(proc):  # noqa: PTH208 - no Path: see atomic
+        folder = f"{proc}/{entry}"
+        try:
+            words = read(f"{folder}/cmdline") if entry.isdecimal() else b""
+            if b"slurmstepd" not in words or not _is_slurmstepd(folder):
+                continue
+        except (OSError, StopIteration):
+            continue  # it is gone
+        if (title := _TITLE.match(words)) is None or int(title[1]) == job_id:
+            return True
+    return False
+
+
 def _look(pid: int, proc: Path) -> tuple[int, StepProcess | None] | None:
     """A process's parent, and the step if it is a step's slurmstepd. None: it is gone."""
     folder = f"{proc}/{pid}"

@@ -8,6 +8,7 @@ all grants are held against Slurm's own list now and then.
 
 import asyncio
 import logging
+import time
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -15,6 +16,7 @@ from slurm_plugin.agent.binding import Binding, Outcome, Rules, grant_of
 from slurm_plugin.agent.book import MAX_WITHOUT, Book
 from slurm_plugin.agent.cluster import ask_run, is_over, turn_away
 from slurm_plugin.agent.ledger import Ledger
+from slurm_plugin.agent.peer import has_step
 from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms, Want, wanted
@@ -26,6 +28,7 @@ from slurm_plugin.ports import JobRun, Slurm
 log = logging.getLogger(__name__)
 
 START_ASK_S = 5.0  # longest that an agent asks whose something is that its files contradict, or say nothing of
+LATE_EPILOG_S = 5.0  # after an epilog that was taken for an older run's, until its job's run must have a step here
 EPILOG_ASK_S = 2.0  # longest that an epilog asks whether its job's run is over
 LATE_S = 10.0  # longest that a task waits for Slurm's word on its run; its client waits a little longer
 
@@ -40,6 +43,7 @@ class Runs:
         self._store = store
         self.ledger = Ledger(store, slices, threads, changed=lambda: slices.moved())
         self.binding = Binding(rules, book, ledger=self.ledger, slices=slices, give_back=self._release_lost)
+        self._late: dict[RunKey, float] = {}  # since when an epilog is taken for one of a run before this one
         self._aside: list[Grant] = []  # grants of an earlier agent that others contradict, until Slurm has spoken
         self._slices = slices
         self.claims = slices.claims
@@ -130,6 +134,7 @@ class Runs:
         key = self._known(job_id)
         if key is not None and key.started_at != started_at and await self._still_runs(key):
             log.warning("epilog.kept", extra={"job_id": job_id, "started_at": key.started_at})
+            self._late.setdefault(key, time.monotonic())
             return
         self.binding.gone(job_id)
         async with self._lock(job_id):
@@ -148,6 +153,18 @@ class Runs:
         """On this node: a job that shrinks goes on elsewhere. Silence is taken for yes, and reconciling finds out."""
         there = await self._there(EPILOG_ASK_S)
         return there is None or any(run.key == key and not is_over(run) for run in there)
+
+    async def settle_late(self) -> None:
+        """Was an epilog that was kept from its slices this run's own after all? Then no step of it is here any more.
+
+        A slurmctld that was killed when the run had ended takes it for running, and nobody else would find that out.
+        Should the run have been about to start, its first task binds anew, or sends it back.
+        """
+        now = time.monotonic()
+        for key in [key for key, since in self._late.items() if now - since >= LATE_EPILOG_S]:
+            del self._late[key]
+            if not await self._threads.looks(has_step, key.job_id):
+                await self._release_lost(key)
 
     async def reconcile(self) -> None:
         """Release what belongs to runs that are over. No word from Slurm releases nothing."""

@@ -132,6 +132,9 @@ class Ground:
         """(what, name, job id, restarts, node, slices) of each line."""
         return [(line + " ").split(" ")[:6] for line in self.told_file.read_text().splitlines()]
 
+    def told_by(self, job: str) -> list[list[str]]:
+        return [line for line in self.told() if line[1] == job]
+
     def held(self) -> list[str]:
         """Slices that a job still has locked."""
         return [path.name for path in (self.folder / "locks").iterdir() if _locked(path)]
@@ -146,7 +149,7 @@ class Ground:
 
     def faults_of(self, order: Order, job: str) -> list[str]:
         """What is wrong with what a completed job has told."""
-        kind, mine = order.kind, [line for line in self.told() if line[1] == job]
+        kind, mine = order.kind, self.told_by(job)
         ended = [
             (node, tuple(filter(None, uuids.split(",")))) for what, _, _, _, node, uuids in mine if what == "ended"
         ]

@@ -77,8 +77,9 @@ def test_jobs_have_their_own_slices_and_end_whatever_is_killed_under_them(
         for job in order.jobs:
             if job in rows and order.kind.slices:
                 looked_at += 1
-                state = rows[job].state
-                wrong += [f"{job} is {state}"] if state != "COMPLETED" else ground.faults_of(order, job)
+                row = rows[job]
+                ended = row.state == "COMPLETED"
+                wrong += ground.faults_of(order, job) if ended else [f"{job}: {row}, told {ground.told_by(job)}"]
     assert not wrong, "\n".join(wrong)
     assert looked_at > jobs // 10, f"slurmctld forgot all but {looked_at} jobs with slices"
     assert [line for line in ground.told() if line[0] not in ("began", "ended")] == []
@@ -100,18 +101,25 @@ def rage(live: Live, strikes: int, within_s: float, rng: random.Random, hits: "C
 class Known(NamedTuple):
     state: str
     restarts: int
+    exit_code: str  # as Slurm has it: status, signal
     waited_s: int  # since it was submitted or put back the last time
 
 
 def known(live: Live) -> dict[str, Known]:
     """Each job that slurmctld knows, by name; of an array, each element."""
     rows = live.slurm(
-        "squeue", "-h", "-a", "-r", "--states=all", "-O", "Name:|,ArrayTaskID:|,State:|,RestartCnt:|,PendingTime:|"
+        "squeue",
+        "-h",
+        "-a",
+        "-r",
+        "--states=all",
+        "-O",
+        "Name:|,ArrayTaskID:|,State:|,RestartCnt:|,exit_code:|,PendingTime:|",
     )
     found: dict[str, Known] = {}
     for row in rows.splitlines():
-        name, task, state, restarts, waited, _ = row.split("|")
-        found[f"{name}_{task}" if task.isdecimal() else name] = Known(state, int(restarts), int(waited))
+        name, task, state, restarts, exit_code, waited, _ = row.split("|")
+        found[f"{name}_{task}" if task.isdecimal() else name] = Known(state, int(restarts), exit_code, int(waited))
     return found
 
 
