@@ -27,6 +27,15 @@ Env = Annotated[
     list[str] | None,
     typer.Option("--env", metavar="NAME[=VALUE]", help="A variable that the job gets; more than once for more."),
 ]
+Deadline = Annotated[
+    str,
+    typer.Option(
+        "--deadline",
+        envvar="FED_DEADLINE",
+        metavar="WHEN",
+        help="When it should have ended: 4:00:00 from now, or 2030-12-31T18:00.",
+    ),
+]
 StageIn = Annotated[
     list[str] | None,
     typer.Option("--stage-in", metavar="PATH", help="A file or folder that the job finds under the same name."),
@@ -55,15 +64,7 @@ def submit(
     limit: Annotated[
         str, typer.Option("--time", "-t", envvar="FED_TIME", help="Limit: minutes, H:MM:SS or D-HH.")
     ] = "",
-    by: Annotated[
-        str,
-        typer.Option(
-            "--deadline",
-            envvar="FED_DEADLINE",
-            metavar="WHEN",
-            help="When it should have ended: 4:00:00 from now, or 2030-12-31T18:00.",
-        ),
-    ] = "",
+    by: Deadline = "",
     cpus: Annotated[int, typer.Option("--cpus", "-c", envvar="FED_CPUS", min=1, help="CPUs.")] = 1,
     mem: Annotated[str, typer.Option("--mem", envvar="FED_MEM", help="Memory, such as 4G.")] = "",
     name: Annotated[str, typer.Option("--name", "-J", envvar="FED_NAME", help="The job's name.")] = "",
@@ -99,18 +100,8 @@ def submit(
     }
     staged = _staged(stage_in or ())
     question["inputs"] = [(one.name, one.size, one.mode) for one in staged]
-    numbers: tuple[int | None, ...] = tasks(array) if array else (None,)
-    minted = mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES))
-    jobs: list[dict[str, Any]] = []
-    for number in numbers:
-        token = minted if number is None else of_task(minted, number)
-        try:
-            environment = _environment(env or (), token, len(numbers))
-            jobs.append(_one(socket, question | {"token": str(token)} | environment, source, staged))
-        except FedError:
-            if jobs:
-                say(f"{len(jobs)} of {len(numbers)} tasks were submitted, as {jobs[0]['array']}")
-            raise
+    each = _each(env or (), tasks(array) if array else (None,))
+    jobs = _all(socket, [question | one for one in each], source, staged)
     dropped = {word for told in jobs for word in str(told["dropped"]).split()}
     if dropped:
         say(f"these variables never cross: {' '.join(sorted(dropped))}")
@@ -132,6 +123,14 @@ def _script(path: Path | None, wrap: str) -> tuple[bytes, str]:
     if any(line.startswith(b"#SBATCH") for line in source[: 1 << 16].splitlines()):
         say("the script has #SBATCH lines: fed does not read them, only the options of its own command line")
     return source, "stdin" if str(path) == "-" else path.name
+
+
+def _each(asked_for: Sequence[str], numbers: Sequence[int | None]) -> Iterator[dict[str, Any]]:
+    """What is each job's own: of one without a number, or of each task of an array."""
+    minted = mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES))
+    for number in numbers:
+        token = minted if number is None else of_task(minted, number)
+        yield {"token": str(token)} | _environment(asked_for, token, len(numbers))
 
 
 def _environment(asked_for: Sequence[str], token: UUID, count: int) -> dict[str, Any]:
@@ -166,6 +165,20 @@ def _file(path: Path, name: str) -> Staged:
     if not path.is_file():
         raise ConfigError(f"--stage-in {path}: it is no plain file")
     return Staged(path=path, name=name, size=facts.st_size, mode=facts.st_mode & 0o777)
+
+
+def _all(
+    socket: Path, questions: Sequence[dict[str, Any]], source: bytes, staged: Sequence[Staged]
+) -> list[dict[str, Any]]:
+    jobs: list[dict[str, Any]] = []
+    try:
+        for question in questions:
+            jobs.append(_one(socket, question, source, staged))
+    except FedError:
+        if jobs:
+            say(f"{len(jobs)} of {len(questions)} tasks were submitted, as {jobs[0]['array']}")
+        raise
+    return jobs
 
 
 def _one(socket: Path, question: dict[str, Any], source: bytes, staged: Sequence[Staged]) -> dict[str, Any]:
