@@ -120,3 +120,21 @@ def test_a_job_that_needs_more_than_any_node_has_keeps_nothing() -> None:
     (waiting,) = world.recuts.waiting
     assert waiting.jobs == (world.next_job - 1,)
     assert waiting.why == "no node that may be re-cut now could have all its slices beside what is in use"
+
+
+def test_a_job_on_two_nodes_has_room_on_both() -> None:
+    world = pool((SEVEN,), (SEVEN,), (SEVEN,))
+    for name in world.gpus:
+        fill(world, name, *every(0))
+    world.submit("3g.40gb", nodes=2)
+    passes(world, 2)
+    assert {room.node for room in world.recuts.rooms.values()} == {"n1", "n2"}
+    for job in [*range(1, 5), *range(8, 12)]:  # on the first half of either
+        world.end(job)
+        world.release(_node(job), job)
+    passes(world)
+    assert world.jobs[22].on_nodes == ("n1", "n2")
+
+
+def _node(job: int) -> str:
+    return f"n{1 + (job - 1) // 7}"
