@@ -55,8 +55,7 @@ async def submit(
     spec, dropped = _spec(front, caller, told, await reader.readexactly(_script_size(told)))
     _check_account(front, caller, spec)
     _check(caller, spec)
-    if spec.pin and spec.pin.partition("/")[0] not in front.runner.engine.sites:
-        raise Refused(f"there is no site {spec.pin.partition('/')[0]}", hint="fed peers lists them")
+    _check_pin(front, spec.pin)
     home = Home(user=caller.user, folder=str(told["folder"]))
     if not home.folder.startswith("/"):
         raise Refused("the folder that files are brought back to must be absolute")
@@ -133,6 +132,16 @@ def _check_account(front: Front, caller: Caller, spec: JobSpec) -> None:
     theirs = sorted(name or "none" for name, users in front.accounts.items() if spec.user in users)
     named = f"{spec.user} may not use account {spec.account}" if spec.account else "a job needs an account"
     raise Refused(named, hint=f"--account, one of: {', '.join(theirs) or 'you have none here'}")
+
+
+def _check_pin(front: Front, pin: str) -> None:
+    """A site that was not heard since we started may have any pool."""
+    site, _, pool = pin.partition("/")
+    sites = front.runner.engine.sites
+    if site and site not in sites:
+        raise Refused(f"there is no site {site}", hint="fed peers lists them")
+    if pool and sites[site].rooms and pool not in sites[site].rooms:
+        raise Refused(f"site {site} has no pool {pool} for this one", hint=f"it has {', '.join(sites[site].rooms)}")
 
 
 async def _take_inputs(

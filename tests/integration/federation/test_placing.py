@@ -11,7 +11,7 @@ import pytest
 from federation.model.token import RANDOM_BYTES, mint
 from tests.integration.federation.daemons import Pair, pair
 from tests.integration.federation.test_daemons import ask, shown, until
-from tests.integration.federation.test_reload import told
+from tests.integration.federation.test_reload import pools, told
 
 RULES = """placing: {{budget_per_day: {{lab: 5, "*": 1}}, deny: {{other: [hpc]}}}}
 local: {{socket: {socket}, accounts: {{lab: [ann], "": [nobody], bio: [nobody]}}}}
@@ -50,4 +50,7 @@ def test_who_may_not_use_an_account_is_told_which_he_may(both: Pair) -> None:
 def test_a_wrong_request_for_a_slice_is_refused_at_once_with_the_nearest_right_one(both: Pair) -> None:
     refused = both.edge.fed("submit", "--gres", "vgpu:2:20gb", "--wrap", "true", wants=4).stderr
     assert b"did you mean vgpu:20gb:2?" in refused
+    until(lambda: pools(both) == ["hpc/batch"])
+    elsewhere = both.edge.fed("submit", "--to", "hpc/gpu", "--wrap", "true", wants=4).stderr
+    assert elsewhere == b"error: site hpc has no pool gpu for this one\nhint: it has batch\n"
     assert b"no deadline" in both.edge.fed("submit", "--deadline", "soon", "--wrap", "true", wants=2).stderr

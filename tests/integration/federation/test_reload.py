@@ -1,5 +1,6 @@
 """SIGHUP: a daemon takes up what fed.yaml says, while its jobs run on."""
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ def told(site: Site, text: str, word: str) -> None:
 
 
 def pools(both: Pair) -> list[str]:
-    return sorted(line.split()[0] for line in both.edge.fed("pools").stdout.decode().splitlines()[1:])
+    return sorted(one["pool"] for one in json.loads(both.edge.fed("pools", "--json").stdout)["pools"])
 
 
 def test_pools_peers_and_rules_change_under_a_running_job(both: Pair, tmp_path: Path) -> None:
