@@ -149,7 +149,11 @@ def stop(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
 def start(name: str, daemon: str, base: Path = DEFAULT_BASE) -> None:
     """Start it, and wait until it serves. Raises LabError also when it does not in supervisor.SERVE_LIMIT_S."""
     lab = _owned(name, base)
-    control.ask(lab, "start", daemon=_daemon(lab, daemon), wait=True)
+    wanted = _daemon(lab, daemon)
+    try:
+        control.ask(lab, "start", daemon=wanted, wait=True)
+    except LabError as error:
+        raise LabError(str(error), hint=error.hint or launch.quote(lab, [wanted])) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
