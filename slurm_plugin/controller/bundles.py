@@ -4,73 +4,92 @@ All of it is kept at once, on the node where what is in the way ends first, and 
 rest: kept one by one it would lie idle on many nodes, and none would ever be whole.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from slurm_plugin.controller.look import Here
 from slurm_plugin.controller.recuts import Room
-from slurm_plugin.controller.rooms import AHEAD_S, Ends, may_keep, room_now
+from slurm_plugin.controller.rooms import AHEAD_S, Ends, in_the_way, may_keep
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand
-from slurm_plugin.model import Gpu, MigMode
+from slurm_plugin.mig.geometry import mask
+from slurm_plugin.model import Gpu, GpuProfile, MigMode
 
 _Rank = tuple[bool, int, int]  # is there an end that is not known, when the last one is, how many jobs are in the way
-_Piece = tuple[_Rank, int, int, str, Room]  # rank, index of the GPU, start; GPU; the room of one slice
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Where one slice could be. What is free first comes first."""
+
+    rank: _Rank
+    gpu: Gpu
+    start: int
+    profile: GpuProfile
+    behind: tuple[int, ...]
+
+    @property
+    def order(self) -> tuple[_Rank, int, int]:
+        return (self.rank, self.gpu.index, self.start)
 
 
 def bundle(state: State, here: Iterable[Here], when: Ends, demand: Demand, taken: Collection[str]) -> dict[str, Room]:
     """By GPU, all room that a job needs; nothing when it can't come to be. `taken`: GPUs on which none may be kept."""
     able: list[tuple[_Rank, str, list[_Piece]]] = []
     for node in here:
-        pieces = sorted(_pieces(state, node, when, demand, taken), key=lambda piece: piece[:3])[: demand.count]
-        if len(pieces) == demand.count and any(piece[-1].behind for piece in pieces):
-            ranks = [piece[0] for piece in pieces]
+        pieces = sorted(_pieces(state, node, when, demand, taken), key=lambda piece: piece.order)[: demand.count]
+        if len(pieces) == demand.count and any(piece.behind for piece in pieces):
+            ranks = [piece.rank for piece in pieces]
             rank = (any(r[0] for r in ranks), max(r[1] for r in ranks), sum(r[2] for r in ranks))
             able.append((rank, node.state.name, pieces))
     chosen = sorted(able, key=lambda one: one[:2])[: demand.nodes]
     if len(chosen) < demand.nodes:
         return {}
     found: dict[str, Room] = {}
-    for _, _, pieces in chosen:
-        for *_, uuid, room in pieces:
-            found[uuid] = _with(found[uuid], room) if uuid in found else room
+    for _, name, pieces in chosen:
+        for uuid in dict.fromkeys(piece.gpu.uuid for piece in pieces):
+            found[uuid] = _room(state, name, demand.job_id, [piece for piece in pieces if piece.gpu.uuid == uuid])
     return waiting_together(found)
 
 
+def _room(state: State, node: str, job_id: int, pieces: Sequence[_Piece]) -> Room:
+    """Of pieces of one profile on one GPU."""
+    never = any(piece.rank[0] for piece in pieces)
+    return Room(
+        node=node,
+        profile=pieces[0].profile.name,
+        start=pieces[0].start,
+        size=pieces[0].profile.size,
+        job_id=job_id,
+        since=state.now,
+        until=0 if never else max(piece.rank[1] for piece in pieces),
+        behind=tuple(sorted({job for piece in pieces for job in piece.behind})),
+        more=tuple(piece.start for piece in pieces[1:]),
+    )
+
+
 def _pieces(state: State, node: Here, when: Ends, demand: Demand, taken: Collection[str]) -> Iterator[_Piece]:
-    """Rooms on a node that do not overlap: on each GPU of the first profile that serves and has any."""
+    """Pieces of a node that do not overlap: on each GPU of the first profile that serves and has any."""
     for gpu in node.state.view.gpus:
         usable = gpu.mig is MigMode.ENABLED and node.state.group.takes(gpu.index) and gpu.uuid not in taken
         for name in state.serving.profiles.get(demand.gres_class, ()) if usable and may_keep(state, node, gpu) else ():
-            ranked = sorted(_ranked(state, node, when, gpu, name), key=lambda piece: piece[:3])
-            bits, some = 0, list[_Piece]()
-            for piece in ranked:
-                if not bits & piece[-1].bits:
-                    bits |= piece[-1].bits
-                    some.append((*piece[:4], replace(piece[-1], job_id=demand.job_id)))
-            if some:
-                yield from some
+            bits = 0
+            for piece in sorted(_ranked(state, node, when, gpu, name), key=lambda piece: piece.order):
+                own = mask(piece.start, piece.profile.size)
+                if not bits & own:
+                    bits |= own
+                    yield piece
+            if bits:
                 break
 
 
 def _ranked(state: State, node: Here, when: Ends, gpu: Gpu, name: str) -> Iterator[_Piece]:
-    shapes = [profile for profile in gpu.profiles if profile.name == name]
-    for size, start in ((shape.size, start) for shape in shapes for start in shape.starts):
-        asked = Room(node=node.state.name, profile=name, start=start, size=size, job_id=0, since=state.now)
-        room = room_now(state, when, node, gpu, asked)
-        if room is not None and room.until <= state.now + AHEAD_S:
-            never = bool(room.behind) and not room.until
-            yield (never, room.until, len(room.behind)), gpu.index, start, gpu.uuid, room
-
-
-def _with(one: Room, other: Room) -> Room:
-    known = all(not room.behind or room.until for room in (one, other))
-    return replace(
-        one,
-        more=(*one.more, other.start),
-        behind=tuple(sorted({*one.behind, *other.behind})),
-        until=max(one.until, other.until) if known else 0,
-    )
+    for profile in gpu.profiles:
+        for start in profile.starts if profile.name == name else ():
+            found = in_the_way(state, when, node, gpu, mask(start, profile.size))
+            if found is not None and found[1] <= state.now + AHEAD_S:
+                behind, until = found
+                yield _Piece((bool(behind) and not until, until, len(behind)), gpu, start, profile, behind)
 
 
 def waiting_together(rooms: Mapping[str, Room]) -> dict[str, Room]:

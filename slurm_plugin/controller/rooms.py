@@ -30,7 +30,8 @@ def ends(state: State) -> Ends:
 def as_now(state: State, when: Ends, node: Here, gpu: Gpu, room: Room) -> Room | None:
     """A room that was kept before; None when it is nobody's any more, or can't come to be."""
     waits = any(job.job_id == room.job_id and not job.on_nodes for job in state.jobs)
-    return room_now(state, when, node, gpu, room) if waits and may_keep(state, node, gpu) else None
+    found = in_the_way(state, when, node, gpu, room.bits) if waits and may_keep(state, node, gpu) else None
+    return replace(room, behind=found[0], until=found[1]) if found is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,26 +85,27 @@ class Search:
     def _best(self, when: Ends, name: str, gpu: Gpu, able: Sequence[tuple[int, Room]]) -> Iterator[_Spot]:
         ranked = []
         for nth, asked in able:
-            room = room_now(self.state, when, self.here[name], gpu, asked)
-            if room is not None and room.behind and room.until <= self.state.now + AHEAD_S:
-                ranked.append(((not room.until, room.until, len(room.behind), nth, room.start), room))
+            found = in_the_way(self.state, when, self.here[name], gpu, asked.bits)
+            if found is not None and found[0] and found[1] <= self.state.now + AHEAD_S:
+                behind, until = found
+                ranked.append(((not until, until, len(behind), nth, asked.start), asked, behind))
         if ranked:
-            (never, until, behind, nth, start), room = min(ranked, key=lambda one: one[0])
-            rank = (never, until, behind, nth, name, gpu.index, start)
-            yield rank, gpu.uuid, replace(room, node=name)
+            (never, until, jobs, nth, start), asked, behind = min(ranked, key=lambda one: one[0])
+            rank = (never, until, jobs, nth, name, gpu.index, start)
+            yield rank, gpu.uuid, replace(asked, node=name, behind=behind, until=until)
 
 
 def may_keep(state: State, node: Here, gpu: Gpu) -> bool:
     return node.offer is not None and not gpu.fault and follows(state, node.state)
 
 
-def room_now(state: State, when: Ends, node: Here, gpu: Gpu, room: Room) -> Room | None:
-    """With the jobs that stand in the way; None when something else does."""
+def in_the_way(state: State, when: Ends, node: Here, gpu: Gpu, bits: int) -> tuple[tuple[int, ...], int] | None:
+    """The jobs in these memory slices, and when the last one ends, 0 if that is not known; None when others are."""
     jobs: set[int] = set()
     until = 0
     known = True
     for one in gpu.instances:
-        if not mask(one.start, one.size) & room.bits:
+        if not mask(one.start, one.size) & bits:
             continue
         grant = node.state.view.holder.get(one.uuid)
         if one.foreign or one.ci < 0 or one.uuid in state.recuts.kept or (grant is None and one.uuid in node.reserved):
@@ -112,4 +114,4 @@ def room_now(state: State, when: Ends, node: Here, gpu: Gpu, room: Room) -> Room
             jobs.add(grant.run.job_id)
             end = when.get((grant.run.job_id, grant.run.started_at), 0)
             known, until = known and end > 0, max(until, end)
-    return replace(room, behind=tuple(sorted(jobs)), until=until if known else 0)
+    return tuple(sorted(jobs)), until if known else 0
