@@ -128,9 +128,10 @@ def _catalogue(path: Path, view: PoolView | None) -> tuple[Finding, ...]:
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         return (found("catalogue", path=path, error=error),)
     findings: tuple[Finding, ...] = ()
-    if view and view.catalogue_sha256 not in ("", hashlib.sha256(text.encode()).hexdigest()):
+    written = view is not None and view.mode != Mode.OBSERVE  # by a controller that only observes it never is
+    if view and written and view.catalogue_sha256 not in ("", hashlib.sha256(text.encode()).hexdigest()):
         findings += (found("catalogue-old", path=path),)
-    elif view:
+    elif view and written:
         findings += catalogue_findings(catalogue, view)
     if mode & WRITABLE_BY_OTHERS:
         findings += (found("catalogue-mode", path=path),)

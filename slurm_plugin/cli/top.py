@@ -59,6 +59,7 @@ def top_lines(pool: "PoolView", names: "Names", now: float, clock: "Clock") -> l
     return [
         f"pool {safe(pool.pool)}  {time.strftime('%H:%M:%S', time.localtime(now))}  up {age(now - pool.started_at)}"
         f"  {counted(len(pool.nodes), 'node')}  {slice_total(pool)}",
+        *(["the pool is only observed: nothing is changed"] if pool.mode == "observe" else ()),
         *([pause_line(pool.pause, names, clock)] if pool.pause else ()),
         *(f"problem: {safe(text)}" for text in problems[:PROBLEMS_MAX]),
         *more,

@@ -9,6 +9,7 @@ from slurm_plugin.controller.demand import demands, wants
 from slurm_plugin.controller.state import WITHHELD, Action, Decision, GpuPlan, State
 from slurm_plugin.explanation import Change, Explanation, Instead, Serves, Why
 from slurm_plugin.mig.geometry import show
+from slurm_plugin.pool import Mode
 from slurm_plugin.ports import QueuedJob
 
 _LIMITS = (  # how Slurm's reasons begin, and what they mean
@@ -145,6 +146,10 @@ def _listed(jobs: Sequence[int]) -> str:
 
 
 def _planner(state: State, ground: Ground) -> str:
+    if state.config.mode is Mode.OBSERVE:
+        return "the pool is only observed: nothing of this is done (mode: observe)"
+    if state.paused:
+        return "it is paused (vgpu resume)"
     if not ground.recut:
         return ""
     if state.quiet_min:

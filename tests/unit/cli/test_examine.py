@@ -81,3 +81,11 @@ def test_a_catalogue_is_compared_with_the_pool_when_the_controller_has_none_of_i
     path = tmp_path / "catalogue"
     path.write_text(CATALOGUE.replace("node n1 1", "node n7 1"))
     assert [finding.code for finding in examine._catalogue(path, pool_view(status()))] == ["not-in-catalogue"]
+
+
+def test_a_pool_that_is_only_observed_may_have_an_old_catalogue(tmp_path: Path) -> None:
+    path = tmp_path / "catalogue"
+    path.write_text(OLD.replace("node n1 1", "node n7 1"))
+    pool = status()
+    pool.catalogue_sha256, pool.mode = hashlib.sha256(CATALOGUE.encode()).hexdigest(), "observe"
+    assert examine._catalogue(path, pool_view(pool)) == ()

@@ -50,6 +50,12 @@ def test_the_plan_and_a_pause_are_told() -> None:
     assert all(line.isprintable() for line in lines)
 
 
+def test_a_pool_that_is_only_observed_says_so() -> None:
+    pool = status()
+    pool.mode = "observe"
+    assert frame(pool)[1] == "the pool is only observed: nothing is changed"
+
+
 def test_long_lists_are_cut_and_counted() -> None:
     pool = status()
     pool.problems.extend(f"p{nth}" for nth in range(PROBLEMS_MAX + 2))

@@ -12,6 +12,7 @@ from slurm_plugin.controller.recuts import Recuts, Room, Waiting
 from slurm_plugin.controller.state import WITHHELD, Agent, NodeState, OfferOut, State
 from slurm_plugin.explanation import LINES, Change, Explanation, Why, lines
 from slurm_plugin.planning import Follow, Planning
+from slurm_plugin.pool import Mode
 from slurm_plugin.ports import QueuedJob
 from tests.unit.controller import pools
 from tests.unit.controller.pools import MIXED, SEVEN, gpu, grant, group, node, pending, running, slurm_node
@@ -287,3 +288,14 @@ def test_where_layouts_follow_the_queue_no_more_nothing_of_its_plans_is_told() -
     decision = decide(world)
     assert decision.recuts == Recuts(changed_at={"GPU-a": NOW})
     assert explain(replace(world, recuts=decision.recuts), decision, world.jobs[-1]).change is None
+
+
+def test_what_will_not_be_done_is_told_beside_what_is_planned() -> None:
+    cut = group("n1", layout={"3g.40gb": 2})
+    world = state(node("n1", gpu("a", SEVEN), of=cut), jobs=(pending(5, "3g.40gb"),))
+    told = text(said(replace(world, paused=True), 5))
+    assert "next change: n1:0 gets 3g.40gb" in told
+    assert "re-cutting: it is paused (vgpu resume)" in told
+    observed = replace(world, config=replace(world.config, mode=Mode.OBSERVE))
+    assert "re-cutting: the pool is only observed: nothing of this is done (mode: observe)" in text(said(observed, 5))
+    assert "re-cutting" not in text(said(world, 5))
