@@ -5,20 +5,17 @@ none. A forward is over when the near site has, durable, that the far one has th
 interleaved. CPU is of whole processes, with gRPC's own threads.
 """
 
-import os
-import shutil
 import statistics
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.federation_pair import Answering, Pair, bare, free_port, full, pair
+from benchmarks.federation_pair import Answering, Pair, bare, full, pair
 from benchmarks.row import Row, percentile
 from benchmarks.slurmctld import controller, munged
+from benchmarks.sshd import sshd
 
 ROUNDS = 7
 JOBS = 1000  # of a round, at once
@@ -30,17 +27,6 @@ FORWARD_BOUND_MS = 1.0
 P99_BOUND_MS = 25.0
 SSH_BOUND = 0.01
 FULL = 10  # times as many rounds' jobs
-SSHD_S = 10.0
-_SSHD = """ListenAddress 127.0.0.1
-Port {port}
-HostKey {folder}/host
-AuthorizedKeysFile {folder}/key.pub
-PidFile none
-UsePAM no
-StrictModes no
-PermitRootLogin yes
-SetEnv SLURM_CONF={conf}
-"""
 SLURM = """NodeName=n[1-8] NodeAddr=127.0.0.1 Port=[6001-6008] CPUs=64 RealMemory=512000 State=UNKNOWN
 PartitionName=batch Nodes=ALL Default=YES State=UP
 """
@@ -152,46 +138,5 @@ def _ssh() -> Iterator[Callable[[], float]]:
         folder.chmod(0o755)
         socket = stack.enter_context(munged(folder / "munge"))
         slurm = stack.enter_context(controller(folder / "slurm", socket, lines=SLURM))
-        port = free_port()
-        for name in ("host", "key"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-        (folder / "config").write_text(_SSHD.format(port=port, folder=folder, conf=slurm.conf))
-        Path("/run/sshd").mkdir(exist_ok=True)
-        sshd = subprocess.Popen([shutil.which("sshd") or "/usr/sbin/sshd", "-D", "-e", "-f", folder / "config"],
-                                stderr=subprocess.DEVNULL)  # fmt: skip
-        stack.callback(sshd.wait)
-        stack.callback(sshd.terminate)
-        options = ("-oStrictHostKeyChecking=no", f"-oUserKnownHostsFile={os.devnull}", "-oLogLevel=ERROR")
-        argv = [
-            "ssh",
-            "-F",
-            "none",
-            *options,
-            "-oBatchMode=yes",
-            "-p",
-            str(port),
-            "-i",
-            str(folder / "key"),
-            "127.0.0.1",
-        ]
-
-        def call() -> float:
-            start = time.perf_counter()
-            subprocess.run([*argv, "sbatch --parsable -H --wrap true"], check=True, capture_output=True, cwd="/")
-            return time.perf_counter() - start
-
-        _answers(call)
-        yield call
-
-
-def _answers(call: Callable[[], float]) -> None:
-    until = time.monotonic() + SSHD_S
-    while True:
-        try:
-            call()
-        except subprocess.CalledProcessError as error:
-            if time.monotonic() > until:
-                raise RuntimeError(f"ssh host sbatch: {error.stderr.decode()}") from None
-            time.sleep(0.1)
-        else:
-            return
+        host = stack.enter_context(sshd(folder / "sshd", f"SetEnv SLURM_CONF={slurm.conf}"))
+        yield lambda: host.run("sbatch --parsable -H --wrap true")

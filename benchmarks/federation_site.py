@@ -14,7 +14,8 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -28,6 +29,7 @@ from federation.model.spec import JobSpec
 from federation.model.states import Origin
 from federation.model.token import RANDOM_BYTES, Key, mint
 from federation.ports import Place, Seen, Sight
+from federation.stage.pull import Pull
 from federation.store.store import Store
 
 USER = "nobody"
@@ -37,6 +39,8 @@ MANY = 1 << 20
 TOGETHER = 1000  # submits that wait for the journal at once
 FLOWS = 16  # users who submit one job after the other
 SETTLED_S = 300.0
+FOLLOW_AGAIN_S = 0.5
+FOLLOWED_S = 240.0  # longest wait for what a job writes
 SENT = (Origin.QUEUED, Origin.SENDING, Origin.UNKNOWN)
 
 
@@ -46,7 +50,7 @@ class Pool:
     def __init__(self, ran: Path) -> None:
         self._started = {_named(line.split()[0]) for line in ran.read_text().splitlines()} if ran.exists() else set()
         self._ran = os.open(ran, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self.outputs = ran.parent
+        self._outputs = ran.parent.parent / "outputs"
         self.die_in = 0  # starts until this process kills itself, before its journal hears of the last; 0: never
 
     async def room(self) -> Room:
@@ -79,7 +83,8 @@ class Pool:
         """Nothing was written."""
 
     async def place(self, key: Key, user: str) -> Place:
-        return Place(folder=self.outputs, stdout=self.outputs / "stdout", stderr=self.outputs / "stderr")
+        folder = self._outputs
+        return Place(folder=folder, stdout=folder / f"{key.token}.out", stderr=folder / f"{key.token}.err")
 
 
 def _short(key: Key) -> bytes:
@@ -178,6 +183,48 @@ class Asked:
                 await asyncio.sleep(0.1)
         return {"open": await self._runner.read(lambda store: sum(store.jobs().values()))}
 
+    async def follow(self, token: str, size: int) -> dict[str, Any]:
+        """Until so many bytes of what that job writes are here."""
+        start, used = time.perf_counter(), time.process_time()
+        async for pull in self._pulled(token):
+            if pull.streams["stdout"].written >= size:
+                break
+        return {
+            "s": time.perf_counter() - start,
+            "cpu_s": time.process_time() - used,
+            "file": str(pull.folder / "stdout"),
+        }
+
+    async def _pulled(self, token: str) -> AsyncIterator[Pull]:
+        """Whenever more has come. A cut ends a transfer, and to want it is to begin it anew."""
+        until = time.monotonic() + FOLLOWED_S
+        while time.monotonic() < until:
+            pull = self._site._mover.follow("hpc", Key(UUID(token), 1))
+            pull.changed.clear()
+            yield pull
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FOLLOW_AGAIN_S):
+                    await pull.changed.wait()
+        raise TimeoutError(f"the output of {token} did not come")
+
+    async def lags(self, tokens: list[str], lines: int) -> dict[str, Any]:
+        """How old each line is that comes: it begins with the time when it was written. Until each wrote so many."""
+        found: list[float] = []
+        await asyncio.gather(*(self._lags(token, lines, found) for token in tokens))
+        return {"lags": found}
+
+    async def _lags(self, token: str, lines: int, found: list[float]) -> None:
+        at, count = 0, 0
+        async for pull in self._pulled(token):
+            written = pull.streams["stdout"].written
+            if written > at:
+                data = _read(pull.folder / "stdout", at, written)
+                now, whole = time.time(), data[: data.rfind(b"\n") + 1]
+                found += [now - float(line.split(b" ", 1)[0]) for line in whole.splitlines()]
+                at, count = at + len(whole), count + whole.count(b"\n")
+            if count >= lines:
+                return
+
     async def linked(self, site: str) -> dict[str, Any]:
         """Once that site has told its pools."""
         async with asyncio.timeout(60):
@@ -194,8 +241,15 @@ class Asked:
             "flow": self.flow,
             "fill": self.fill,
             "settled": self.settled,
+            "follow": self.follow,
+            "lags": self.lags,
         }
         return calls[told.pop("do")](**told)
+
+
+def _read(path: Path, start: int, stop: int) -> bytes:
+    with path.open("rb") as file:
+        return os.pread(file.fileno(), stop - start, start)
 
 
 def _unsent(store: Store) -> int:
