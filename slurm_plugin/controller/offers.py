@@ -96,7 +96,7 @@ def _promised(promises: Sequence[Guarantee], ranked: Sequence[Demand]) -> frozen
     whoever that is, and then by the next.
     """
     found: set[int] = set()
-    for promise in promises:
+    for promise in (one for one in promises if one.lacking and not one.idle):
         left = promise.lacking
         for demand in (d for d in ranked if _is_for(promise, d)):
             left -= demand.count * demand.nodes * demand.tasks
