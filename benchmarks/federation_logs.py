@@ -1,4 +1,5 @@
-"""Row 7: what a job writes at one site, at another one: beside scp, and beside a bare gRPC stream with mutual TLS.
+"""Row 7: what a job writes at one site, at another one: beside scp, and beside a bare gRPC stream with mutual TLS, both
+when it is written to a file, as ours is, and when it is thrown away.
 
 Both daemons are real, the file lies where the far backend says. Then many jobs write lines, and each line's age is
 taken when it is here. Then a stream is followed while both daemons are killed (-9), and no byte may differ.
@@ -50,7 +51,8 @@ def _speed(made: Pair, ends: tuple[Answering, Answering], host: Host, outputs: P
     source = outputs / "log"
     source.write_bytes(random.Random(7).randbytes(1 << 20) * (size >> 20))
     _given(source)
-    ours, copies, streams, cpu, copies_cpu, streams_cpu = [], [], [], [], [], []
+    ours, copies, streams, thrown_away = [], [], [], []
+    cpu, copies_cpu, streams_cpu = [], [], []
     for token in tokens:
         written = outputs / f"{token}.out"
         shutil.copyfile(source, written)
@@ -64,8 +66,9 @@ def _speed(made: Pair, ends: tuple[Answering, Answering], host: Host, outputs: P
         used = _children_s()
         copies.append(host.copy(source, made.folder / "copy"))
         copies_cpu.append(_children_s() - used)
+        thrown_away.append(client.ask("take", size=size, path=os.devnull)["s"])
         used = server.used_s()
-        found = client.ask("take", size=size)
+        found = client.ask("take", size=size, path=str(made.folder / "copy"))
         streams.append(found["s"])
         streams_cpu.append(found["cpu_s"] + server.used_s() - used)
     gigabytes = size / 1e9
@@ -73,11 +76,17 @@ def _speed(made: Pair, ends: tuple[Answering, Answering], host: Host, outputs: P
         "mb_per_s": round(size / 1e6 / statistics.median(ours)),
         "scp_mb_per_s": round(size / 1e6 / statistics.median(copies)),
         "bare_mb_per_s": round(size / 1e6 / statistics.median(streams)),
+        "bare_thrown_away_mb_per_s": round(size / 1e6 / statistics.median(thrown_away)),
         "cpu_s_per_gb": round(statistics.median(cpu) / gigabytes, 2),
         "scp_client_cpu_s_per_gb": round(statistics.median(copies_cpu) / gigabytes, 2),
         "bare_cpu_s_per_gb": round(statistics.median(streams_cpu) / gigabytes, 2),
     }
-    for name, others, bound in (("scp", copies, SCP_BOUND), ("bare gRPC stream", streams, BARE_BOUND)):
+    against = (
+        ("scp", copies, SCP_BOUND),
+        ("bare gRPC stream to a file", streams, BARE_BOUND),
+        ("bare gRPC stream thrown away", thrown_away, None),
+    )
+    for name, others, bound in against:
         ratio = statistics.median(one / other for one, other in zip(ours, others, strict=True))
         yield Row(name=f"output, time / {name}", value=ratio, unit="ratio", bound=bound, beside=beside)
 

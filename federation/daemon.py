@@ -4,6 +4,7 @@ Crash: nothing that was told to anybody is lost; after the start everything open
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import time
@@ -114,6 +115,7 @@ class Daemon:
             stack.push_async_callback(self._mover.close)
             port = await stack.enter_async_context(served(self._front, self._links, self._bulk))
             await stack.enter_async_context(self._desk.open(config.local.socket))
+            gc.freeze()  # what a daemon is made of lives as long as it does: no collection has to look at it
             log.info("daemon.started", extra={"site": config.site, "port": port, "pools": list(config.pools)})
             yield task
 

@@ -19,9 +19,9 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.holdings import Holdings
 from federation.wire.convert import key_from_wire
 
-PART_BYTES = 256 << 10
+PART_BYTES = 1 << 20
 MOST_FEEDS = 256  # of one stream of asks
-MOST_PARTS = 16  # that wait to be sent
+MOST_PARTS = 8  # that wait to be sent
 IDLE_S = 0.1  # between looks for more
 STATE_EVERY = 10  # looks without a byte between looks at whether the job is over
 

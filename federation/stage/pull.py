@@ -7,7 +7,8 @@ line about it: `gaps`.
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,8 +20,9 @@ from federation.stage.spool import PRIVATE, STREAMS
 from federation.wire.convert import key_to_wire
 from slurm_plugin import atomic
 
-WINDOW_BYTES = 4 << 20  # that may be on their way, of one stream
+WINDOW_BYTES = 32 << 20  # that may be on their way or not durable yet, of one stream
 MAX_MISSING = 1 << 40  # bytes of one gap
+MOST_AHEAD = 4  # parts that wait to be written
 
 
 @dataclass(slots=True)
@@ -70,14 +72,11 @@ class Pull:
             for name, stream in self.streams.items():
                 if not stream.ended:
                     self._ask(name)
-            if not self.ended:
-                async for part in far.outputs(self._asking()):
-                    await self._take(part, handles)
+            async with _ahead(far.outputs(self._asking())) as parts:
+                while not self.ended:
+                    await self._take(await parts(), handles)
                     if sum(one.written for one in self.streams.values()) > most:
                         raise Unavailable(f"it writes more than the {most} bytes that are taken from there")
-                    if self.ended:
-                        return
-                raise Unavailable("the far side stopped telling")
         finally:
             for handle in handles.values():
                 os.close(handle)
@@ -114,7 +113,7 @@ class Pull:
             stream.written += part.missing
         elif kind == "end":
             stream.ended = True
-        if stream.ended or kind == "missing" or stream.written - stream.durable >= WINDOW_BYTES // 2:
+        if stream.ended or kind == "missing" or stream.written - stream.durable >= WINDOW_BYTES // 4:
             await self._settle(name, handles[name])
         self.changed.set()
 
@@ -147,6 +146,35 @@ class Pull:
         for name, (durable, ended, gaps) in known.items():
             gaps = [(offset, length) for offset, length in gaps]
             self.streams[name] = Stream(durable=durable, written=durable, ended=ended, gaps=gaps)
+
+
+@asynccontextmanager
+async def _ahead(parts: AsyncIterator[pb.OutputPart]) -> AsyncIterator[Callable[[], Awaitable[pb.OutputPart]]]:
+    """What tells the next part: some come while one is being written. It raises what the stream raises, or its end."""
+    came: asyncio.Queue[pb.OutputPart | None] = asyncio.Queue(MOST_AHEAD)
+
+    async def read() -> None:
+        try:
+            async for part in parts:
+                await came.put(part)
+        finally:
+            with suppress(asyncio.QueueFull):
+                came.put_nowait(None)
+
+    async def following() -> pb.OutputPart:
+        if not reading.done() or not came.empty():
+            part = await came.get()
+            if part is not None:
+                return part
+        await reading
+        raise Unavailable("the far side stopped telling")
+
+    reading = asyncio.create_task(read())
+    try:
+        yield following
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 def _write_all(handle: int, data: bytes, offset: int) -> None:

@@ -8,7 +8,7 @@ Versions: both sides open Control with Hello. The version that is spoken is the 
 ends the call with FAILED_PRECONDITION. New fields and messages are additions: who does not know one leaves it alone,
 and nobody sends one that matters to a peer whose Hello does not name its feature.
 
-Limits: 8 MiB a message (a script has up to 4 MiB), 1 MiB a chunk, 256 KiB a part of an output.
+Limits: 8 MiB a message (a script has up to 4 MiB), 1 MiB a chunk or a part of an output.
 """
 
 from collections import abc as _abc
