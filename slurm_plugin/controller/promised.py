@@ -52,6 +52,27 @@ def harmless(state: State, open_nodes: Collection[str], targets: Mapping[str, Ta
     return found
 
 
+def sparing(state: State, open_nodes: Collection[str], rooms: Mapping[str, Room]) -> dict[str, Room]:
+    """Those of the rooms, by GPU, that keep back nothing a guarantee would lack: its own jobs may just have left it."""
+    if not state.promises or not rooms:
+        return dict(rooms)
+    away = {uuid for gpu, one in state.recuts.targets.items() for uuid in _going(state, gpu, one)}
+    asked = guarantees(state, {})
+    found: dict[str, Room] = {}
+
+    def have() -> list[int]:
+        return _have(asked, _idle(state, open_nodes, away))
+
+    least = [min(one.at_least, there) for one, there in zip(asked, have(), strict=True)]
+    for gpu, room in rooms.items():
+        before, away = away, away.union(_in(state, gpu, room))
+        if all(there >= needed for there, needed in zip(have(), least, strict=True)):
+            found[gpu] = room
+        else:
+            away = before
+    return found
+
+
 def _ahead(state: State, gpu: str, target: Target, takers: Mapping[str, _Takers]) -> Iterator[Target]:
     """The part of a target that makes what could keep a guarantee, and destroys no more than that needs."""
     there = _gpu(state, gpu, target.node)

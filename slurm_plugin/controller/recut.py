@@ -11,7 +11,7 @@ from dataclasses import replace
 from slurm_plugin.controller import rooms
 from slurm_plugin.controller.bundles import bundle, waiting_together
 from slurm_plugin.controller.look import Here, follows
-from slurm_plugin.controller.promised import harmless
+from slurm_plugin.controller.promised import harmless, sparing
 from slurm_plugin.controller.question import Question, ask
 from slurm_plugin.controller.recuts import Event, Recuts, Room, Target, Waiting
 from slurm_plugin.controller.state import State
@@ -58,7 +58,9 @@ def settle(state: State, here: Mapping[str, Here]) -> Recuts:
     kept = waiting_together(kept)
     needed = {one.job_id for uuid, one in kept.items() if one.waits or not _serves(state, gpus[uuid][1], one)}
     still = {uuid: one for uuid, one in kept.items() if one.job_id in needed}
-    return replace(state.recuts, targets=targets, rooms=still, changed_at=changed_at, events=tuple(events))
+    recuts = replace(state.recuts, targets=targets, changed_at=changed_at, events=tuple(events))
+    open_nodes = [name for name, node in here.items() if node.offer is not None]
+    return replace(recuts, rooms=sparing(replace(state, recuts=recuts), open_nodes, still))
 
 
 def _serves(state: State, gpu: Gpu, room: Room) -> bool:
@@ -121,17 +123,19 @@ def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], la
         return replace(now, lacking_since=since, waiting=before.waiting, why=before.why)
     question, made = answer
     chosen, left = _targets(state, question, made)
-    targets = harmless(state, [name for name, node in here.items() if node.offer is not None], chosen)
+    open_nodes = [name for name, node in here.items() if node.offer is not None]
+    targets = harmless(state, open_nodes, chosen)
     if len(targets) < len(chosen):
         left = f"{left or made.why}; later: {len(chosen) - len(targets)}, so that no guarantee lacks meanwhile"
     kept = {uuid: room for uuid, room in now.rooms.items() if uuid not in targets}
     changing = {*now.targets, *targets}
     search = rooms.Search(state=state, here=here, question=question, changing=changing, kept=kept)
+    then = replace(state, recuts=replace(now, targets={**now.targets, **targets}))
     new = tuple(_event("planned", uuid, target, state.now, target.why) for uuid, target in targets.items())
     return replace(
         now,
-        targets={**now.targets, **targets},
-        rooms=_rooms(search, made),
+        targets=then.recuts.targets,
+        rooms=sparing(then, open_nodes, _rooms(search, made)),
         lacking_since=since,
         looked_at=state.now,
         waiting=_waiting(question, made),

@@ -4,9 +4,12 @@ A job may take any slice that is at least what it asked for, and nobody loses ti
 whose layout never changes could ever have.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import accumulate
+from math import inf
 
 from slurm_plugin.mig.geometry import Shapes
 from slurm_plugin.mig.layouts import counts_of
@@ -54,7 +57,7 @@ class Bound:
 def _end(jobs: Sequence[Asked], slices: int) -> float:
     """What came at some moment or later shares the slices from then on; and one slice has at least the mean of them."""
     if not jobs or not slices:
-        return float("inf") if jobs else 0.0
+        return inf if jobs else 0.0
     late = sorted(jobs, key=lambda job: -job.at)
     work = accumulate(job.lasts for job in late)
     shared = max(job.at + done / slices for job, done in zip(late, work, strict=True))
@@ -63,6 +66,28 @@ def _end(jobs: Sequence[Asked], slices: int) -> float:
         job.at + -(-(nth + 1) // slices) * least for nth, (job, least) in enumerate(zip(late, shortest, strict=True))
     )
     return max(shared, *in_turn)
+
+
+def end_of_run(jobs: Sequence[Asked], names: Sequence[str], counts: Counts) -> float:
+    """When all are done that come to these slices: each takes the smallest idle one that is enough, the oldest first.
+
+    Infinite when a job is never served.
+    """
+    free, waiting = list(counts), [deque[Asked]() for _ in names]
+    coming, ends = deque(sorted(jobs, key=lambda job: job.at)), list[tuple[float, int]]()
+    now = 0.0
+    while coming or ends:
+        now = min(coming[0].at if coming else inf, ends[0][0] if ends else inf)
+        while ends and ends[0][0] <= now:
+            free[heappop(ends)[1]] += 1
+        while coming and coming[0].at <= now:
+            job = coming.popleft()
+            waiting[names.index(job.profile)].append(job)
+        for nth in sorted((nth for nth, queue in enumerate(waiting) if queue), key=lambda nth: waiting[nth][0].at):
+            while waiting[nth] and (able := [at for at in range(nth, len(names)) if free[at]]):
+                free[able[0]] -= 1
+                heappush(ends, (now + waiting[nth].popleft().lasts, able[0]))
+    return inf if any(waiting) else now
 
 
 def told(names: Sequence[str], counts: Counts) -> Mapping[str, int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from slurm_plugin.catalogue import Class, Kind
-from slurm_plugin.controller.promised import harmless, margins
+from slurm_plugin.controller.promised import harmless, margins, sparing
 from slurm_plugin.controller.recuts import Recuts, Room, Target
 from slurm_plugin.controller.state import Agent, NodeState, NodeView, State
 from slurm_plugin.guarantees import Promise
@@ -120,6 +120,17 @@ def test_what_room_is_kept_over_keeps_no_guarantee() -> None:
     room = Room(node="n2", profile="3g.40gb", start=0, size=4, job_id=1, since=0.0)
     assert allowed(one, n1=target("n1", SEVEN, WHOLE)) == ["GPU-n1"]
     assert allowed(replace(one, recuts=Recuts(rooms={"GPU-n2": room})), n1=target("n1", SEVEN, WHOLE)) == []
+
+
+def test_room_is_let_go_where_it_would_keep_back_what_a_guarantee_lacks() -> None:
+    """Such as when the account's own job, that was in the way, has ended."""
+    rooms = {
+        f"GPU-{name}": Room(node=name, profile="3g.40gb", start=0, size=4, job_id=nth, since=0.0)
+        for nth, name in enumerate(("n1", "n2"))
+    }
+    for count, kept in ((6, ["GPU-n1", "GPU-n2"]), (7, ["GPU-n1"]), (10, ["GPU-n1"]), (11, []), (99, [])):
+        assert list(sparing(state(promise("1g.10gb", count=count)), ("n1", "n2"), rooms)) == kept
+    assert sparing(state(), ("n1", "n2"), rooms) == rooms
 
 
 def test_one_that_lacks_some_already_lets_go_what_is_not_its_own() -> None:
