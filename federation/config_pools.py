@@ -82,6 +82,7 @@ def _local(name: str, pool: PoolSection, local: LocalPoolSection, least_uid: int
         memory_mib=local.memory_mib,
         most_jobs=pool.most_jobs,
         longest_s=local.longest_s,
+        price_per_hour=local.price_per_hour,
         least_uid=least_uid,
     )
 

@@ -112,6 +112,7 @@ class LocalPoolSection(_Section):
     cpus: Annotated[int, Field(ge=1, le=65_536)] | None = None
     memory_mib: Annotated[int, Field(ge=0, le=1 << 40)] = 0
     longest_s: Annotated[int, Field(ge=0, le=1 << 30)] = 0
+    price_per_hour: Money = 0.0
 
 
 class SlurmPoolSection(_Section):

@@ -44,6 +44,7 @@ class LocalPool:
     memory_mib: int = 0
     most_jobs: int = 1000
     longest_s: int = 0  # time limit of a job that asks for none or for more than it; 0: any
+    price_per_hour: float = 0.0  # of a CPU
     least_uid: int = LEAST_UID
     path: str = "/usr/local/bin:/usr/bin:/bin"
     changed: Callable[[str, Key], object] | None = None
@@ -62,7 +63,9 @@ class LocalExecutor:
         pool = self._pool
         free = max(0, pool.cpus - sum(taken.values()))
         most = max(0, pool.most_jobs - len(taken)) if free else 0
-        return Room(pool=pool.name, free_jobs=most, free_cpus=free, longest_s=pool.longest_s)
+        return Room(
+            pool=pool.name, free_jobs=most, free_cpus=free, longest_s=pool.longest_s, price_per_hour=pool.price_per_hour
+        )
 
     async def place(self, key: Key, user: str) -> Place:
         return await asyncio.to_thread(self._spool.place, key, await self._account(user))

@@ -18,6 +18,7 @@ from slurm_plugin.errors import ConfigError
 
 MAX_REASONS = 64  # pools that an explanation names
 EACH = "*"
+_PINNED = "the job is pinned to "
 _EIGHTHS = 8  # of a GPU's memory: a class's weight counts them
 
 
@@ -66,8 +67,9 @@ class Choice:
         """One line for the user: where it goes, or why it waits."""
         if self.pool is not None:
             return f"sent to {self.pool.name}"
-        if len(self.reasons) == 1:
-            return f"no pool fits now: {': '.join(self.reasons[0])}"
+        meant = [one for one in self.reasons if not one[1].startswith(_PINNED)] or self.reasons
+        if len(meant) == 1:
+            return f"no pool fits now: {': '.join(meant[0])}"
         return f"none of {len(self.reasons)} pools fits now: fed explain" if self.reasons else "no pool is known"
 
 
@@ -142,7 +144,7 @@ def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
 def _barred(ask: Ask, pool: Pool, rules: Rules) -> str:
     spec, names = ask.spec, (pool.site, pool.name)
     if spec.pin and spec.pin not in names:
-        return f"the job is pinned to {spec.pin}"
+        return f"{_PINNED}{spec.pin}"
     allowed = rules.allow.get(spec.account)
     if allowed is not None and not set(allowed) & set(names):
         return f"account {spec.account or '(none)'} may not go there"

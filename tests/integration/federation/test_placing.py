@@ -39,6 +39,29 @@ def test_budgets_are_shown_with_the_pools_and_a_deadline_with_the_reasons(both: 
     until(lambda: shown(both, denied)["why"] == "no pool fits now: hpc/batch: account other is denied there")
 
 
+def test_a_price_is_reserved_and_then_what_ran_is_spent(both: Pair) -> None:
+    text = both.hpc.config.read_text()
+    dear = f"  dear: {{local: {{folder: {both.hpc.folder.parent}/dear, cpus: 8, price_per_hour: 3.0}}}}\n  batch: "
+    told(both.hpc, text.replace("  batch: ", dear, 1).replace("[batch]", "[batch, dear]"), "daemon.reloaded")
+    until(lambda: pools(both) == ["hpc/batch", "hpc/dear"])
+    words = ("--account", "lab", "--to", "hpc/dear", "--wrap")
+    flag = both.hpc.folder.parent / "go-on"
+    first = both.edge.submit("--time", "1:00:00", *words, f"until [ -e {flag} ]; do sleep 1; done")
+    until(lambda: spent(both) == 3.0)
+    assert shown(both, first)["cost"] == 3.0
+    second = both.edge.submit("--time", "1:00:00", *words, "true")
+    until(lambda: "over budget: 3.00 more than the 2.00 left of today's 5.00" in str(shown(both, second)["why"]))
+    flag.touch()
+    both.edge.fed("wait", first, second)  # it goes when the first has cost next to nothing
+    assert 0.0 < spent(both) < 1.0
+    assert b" spent, of account lab" in both.edge.fed("explain", first).stdout
+
+
+def spent(both: Pair) -> float:
+    (budget,) = json.loads(both.edge.fed("pools", "--json").stdout)["budgets"]
+    return float(budget["spent"])
+
+
 def test_who_may_not_use_an_account_is_told_which_he_may(both: Pair) -> None:
     token = str(mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES)))
     said = ask(

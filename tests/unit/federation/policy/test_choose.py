@@ -99,6 +99,8 @@ def test_where_it_goes_or_why_it_waits_is_one_line() -> None:
     assert choose(ask(), [away], Rules()).why == "no pool fits now: cloud/batch: no link now"
     assert choose(ask(), [away, away], Rules()).why == "none of 2 pools fits now: fed explain"
     assert choose(ask(), [], Rules()).why == "no pool is known"
+    there = replace(SPEC, pin="cloud")
+    assert choose(ask(there), [HOME, away], Rules()).why == "no pool fits now: cloud/batch: no link now"
 
 
 def test_each_reason_why_not() -> None:
