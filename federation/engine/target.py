@@ -88,11 +88,10 @@ class TargetSide:
         if not store.may_accept():
             return [Send(site=origin, message=Busy(key=submit.key, why="its journal is short of room"))]
         spec = verdict.spec or submit.spec
-        staging = bool(spec.inputs)
-        attempt = replace(attempt, state=Target.STAGING) if staging else replace(attempt, due_at=now.wall)
-        kept = replace(attempt, lease_s=spec.lease.limit_s, input_bytes=spec.input_bytes)
-        attempt = store.add_attempt(kept, spec)
-        return [self._tell(store, attempt)]
+        state, due_at = (Target.STAGING, None) if spec.inputs else (Target.READY, now.wall)
+        size, lease_s = spec.input_bytes, spec.lease.limit_s
+        kept = replace(attempt, state=state, due_at=due_at, lease_s=lease_s, input_bytes=size)
+        return [self._tell(store, store.add_attempt(kept, spec))]
 
     def _doubt(self, store: Store, attempt: Attempt, submit: Submit, now: Now) -> list[Effect]:
         """No room for it, and no record of it; but an older journal may have let it in, so its backend is asked.
