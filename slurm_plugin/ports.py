@@ -26,6 +26,7 @@ class JobRun:
     batch: bool
     requeue: bool  # Slurm would accept a requeue of it
     limit_s: int = 0  # its time limit; 0: none, or not known
+    batch_host: str = ""  # where its batch script runs; empty: it has none of its own
 
     @property
     def ends_at(self) -> int:

@@ -19,12 +19,13 @@ from slurm_plugin.agent.config import AgentConfig
 from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.agent.devices import Devices
 from slurm_plugin.agent.durable import At, nowhere, usable
+from slurm_plugin.agent.endings import LOOK_S, Endings
 from slurm_plugin.agent.idle import Idle
 from slurm_plugin.agent.journal import Journal
 from slurm_plugin.agent.ledger import marks_of
 from slurm_plugin.agent.losses import Losses
 from slurm_plugin.agent.ready import tell_ready
-from slurm_plugin.agent.runs import LATE_EPILOG_S, Runs
+from slurm_plugin.agent.runs import Runs
 from slurm_plugin.agent.server import CALLS, HookServer
 from slurm_plugin.agent.session import ControllerSession, Dial, Stream
 from slurm_plugin.agent.slices import Slices
@@ -90,6 +91,7 @@ class Agent:
             cgroup=self.cgroup,
             proc=proc,
         )
+        self._endings = Endings(self.runs, slurm=adapters.slurm, threads=self._threads, came=self.cgroup.came)
         self.losses = Losses(self.book, slurm=adapters.slurm, store=store, threads=self._threads, node=config.node)
         self.idle = Idle(self.book, gpus=adapters.gpus, threads=self._threads, moved=self.session.changed)
         self._server = HookServer(self.runs, self.tasks, profile_of=self._profile_of)
@@ -120,7 +122,7 @@ class Agent:
                 self.runs.binding.serve(),
                 _every(RECONCILE_S, self.runs.reconcile),
                 _every(LET_GO_S, self.runs.let_go),
-                _every(LATE_EPILOG_S, self.runs.settle_late),
+                _every(LOOK_S, self._endings.look),
                 _every(REFRESH_S, self._tend),
             )
         ]

@@ -129,6 +129,10 @@ class DeviceCgroup:
         for one in held:
             outlived.go_on(one.cgroup)
 
+    def came(self, run: RunKey) -> bool:
+        """Was anybody confined for a run that goes on, in a cgroup of its own?"""
+        return any((home / _name(run)).is_dir() for home in self._homes)
+
     def present(self, run: RunKey) -> tuple[Outlived, ...]:
         """What is there of a run that goes on, in a cgroup of its own."""
         folders = [folder for folder in self._folders_of(run, {run.job_id}) if outlived.is_populated(folder)]

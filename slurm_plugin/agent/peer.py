@@ -60,8 +60,9 @@ def step_of(pid: int, proc: Path = Path("/proc")) -> StepProcess | None:
     return found
 
 
-def has_step(job_id: int, proc: Path = Path("/proc")) -> bool:
-    """May a step of this job run on this node? One with no title, as it has none yet, may be the job's."""
+def jobs_with_steps(proc: Path = Path("/proc")) -> frozenset[int | None]:
+    """Jobs that a step of runs on this node. None stands for a step that tells none, such as one that just begins."""
+    found: set[int | None] = set()
     for entry in os.listdir(proc):  # noqa: PTH208 - no Path: see atomic
         folder = f"{proc}/{entry}"
         try:
@@ -70,9 +71,9 @@ def has_step(job_id: int, proc: Path = Path("/proc")) -> bool:
                 continue
         except (OSError, StopIteration):
             continue  # it is gone
-        if (title := _TITLE.match(words)) is None or int(title[1]) == job_id:
-            return True
-    return False
+        title = _TITLE.match(words)
+        found.add(int(title[1]) if title else None)
+    return frozenset(found)
 
 
 def _look(pid: int, proc: Path) -> tuple[int, StepProcess | None] | None:

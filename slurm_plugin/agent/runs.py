@@ -8,7 +8,6 @@ all grants are held against Slurm's own list now and then.
 
 import asyncio
 import logging
-import time
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -16,7 +15,6 @@ from slurm_plugin.agent.binding import Binding, Outcome, Rules, grant_of
 from slurm_plugin.agent.book import MAX_WITHOUT, Book
 from slurm_plugin.agent.cluster import ask_run, is_over, turn_away
 from slurm_plugin.agent.ledger import Ledger
-from slurm_plugin.agent.peer import has_step
 from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms, Want, wanted
@@ -28,7 +26,6 @@ from slurm_plugin.ports import JobRun, Slurm
 log = logging.getLogger(__name__)
 
 START_ASK_S = 5.0  # longest that an agent asks whose something is that its files contradict, or say nothing of
-LATE_EPILOG_S = 5.0  # after an epilog that was taken for an older run's, until its job's run must have a step here
 EPILOG_ASK_S = 2.0  # longest that an epilog asks whether its job's run is over
 LATE_S = 10.0  # longest that a task waits for Slurm's word on its run; its client waits a little longer
 
@@ -42,8 +39,8 @@ class Runs:
         self._slurm = slurm
         self._store = store
         self.ledger = Ledger(store, slices, threads, changed=lambda: slices.moved())
-        self.binding = Binding(rules, book, ledger=self.ledger, slices=slices, give_back=self._release_lost)
-        self._late: dict[RunKey, float] = {}  # since when an epilog is taken for one of a run before this one
+        self.binding = Binding(rules, book, ledger=self.ledger, slices=slices, give_back=self.release_lost)
+        self.late: set[RunKey] = set()  # an epilog came that was taken for an older run's: see endings
         self._aside: list[Grant] = []  # grants of an earlier agent that others contradict, until Slurm has spoken
         self._slices = slices
         self.claims = slices.claims
@@ -134,7 +131,7 @@ class Runs:
         key = self._known(job_id)
         if key is not None and key.started_at != started_at and await self._still_runs(key):
             log.warning("epilog.kept", extra={"job_id": job_id, "started_at": key.started_at})
-            self._late.setdefault(key, time.monotonic())
+            self.late.add(key)
             return
         self.binding.gone(job_id)
         async with self._lock(job_id):
@@ -154,18 +151,6 @@ class Runs:
         there = await self._there(EPILOG_ASK_S)
         return there is None or any(run.key == key and not is_over(run) for run in there)
 
-    async def settle_late(self) -> None:
-        """Was an epilog that was kept from its slices this run's own after all? Then no step of it is here any more.
-
-        A slurmctld that was killed when the run had ended takes it for running, and nobody else would find that out.
-        Should the run have been about to start, its first task binds anew, or sends it back.
-        """
-        now = time.monotonic()
-        for key in [key for key, since in self._late.items() if now - since >= LATE_EPILOG_S]:
-            del self._late[key]
-            if not await self._threads.looks(has_step, key.job_id):
-                await self._release_lost(key)
-
     async def reconcile(self) -> None:
         """Release what belongs to runs that are over. No word from Slurm releases nothing."""
         before = [*(grant.run for grant in self.book.grants.values()), *self.book.without.values()]
@@ -177,7 +162,7 @@ class Runs:
             return
         for key in before:
             if key not in alive:
-                await self._release_lost(key)
+                await self.release_lost(key)
             elif not self._lock(key.job_id).locked():  # else its prolog is finding out
                 self.book.doubted.discard(key.job_id)
         self.book.doubted = {job_id for job_id in self.book.doubted if self._lock(job_id).locked()}
@@ -299,7 +284,7 @@ class Runs:
         if asks:
             await self.rules.fence(job_id, grant.slices)
 
-    async def _release_lost(self, key: RunKey) -> None:
+    async def release_lost(self, key: RunKey) -> None:
         async with self._lock(key.job_id):
             grant = self.book.grants.get(key.job_id)
             if self.book.without.get(key.job_id) == key:

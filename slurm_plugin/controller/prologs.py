@@ -6,7 +6,8 @@ not know that it ended, and Slurm shows the job as RUNNING, for the reason Prolo
 A slurmd that started later than the job shows that. Else the job may be in a long prolog of the site's own.
 
 A slurmctld that is killed forgets what it learned in its last seconds, and so takes a job that has ended since for one
-that runs. No agent has a grant of its run any more. Slurm finds out when a slurmd registers, half an hour later.
+that runs. The agent of its first node has no grant of its run any more. Slurm finds out when a slurmd registers, half
+an hour later.
 """
 
 from dataclasses import replace
@@ -49,7 +50,7 @@ def _lost(state: State, job: QueuedJob) -> LostProlog | None:
     lost = tuple(node.name for node in there if _is_lost(node, job, state.now)) if in_prolog else ()
     if lost:
         return _told(job, lost)
-    known = any((job.job_id, job.started_at) in node.view.bound for node in there)
+    known = (job.job_id, job.started_at) in there[0].view.bound  # on the first one its batch script runs
     ended = state.now - job.started_at >= (ENDED_IN_PROLOG_S if in_prolog else ENDED_S)
     return replace(_told(job, job.on_nodes), ended=True) if ended and not known else None
 

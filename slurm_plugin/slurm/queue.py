@@ -15,7 +15,10 @@ from slurm_plugin.ports import GresItem, JobRun, QueuedJob
 from slurm_plugin.slurm.gres import parse_gres
 from slurm_plugin.slurm.hostlist import expand
 
-RUN_FIELDS = ("JobID", "UserID", "StartTime", "State", "BatchFlag", "Requeue", "TimeLimit", "tres-per-node")
+RUN_FIELDS = (
+    *("JobID", "UserID", "StartTime", "State", "BatchFlag", "BatchHost", "HetJobID", "Requeue", "TimeLimit"),
+    "tres-per-node",
+)
 # By the letters of `squeue -o`: `-O` has no word for the nodes that a job excludes.
 QUEUE_FIELDS = {
     **{"JobID": "A", "ArrayJobID": "F", "ArrayTaskID": "K", "UserID": "U", "PriorityLong": "Q", "State": "T"},
@@ -68,8 +71,9 @@ def run_of(rows: Iterable[Sequence[str]], job_id: int) -> JobRun | None:
 
 
 def _job_run(row: Sequence[str], gres: tuple[GresItem, ...]) -> JobRun:
-    job_id, uid, start, state, batch, requeue, limit, _ = row
+    job_id, uid, start, state, batch, host, heterogeneous, requeue, limit, _ = row
     is_batch = _number(batch) > 0
+    own_script = is_batch and _number(heterogeneous) in (0, _number(job_id))
     return JobRun(
         key=_run_key(job_id, uid, start, state),
         state=state,
@@ -77,6 +81,7 @@ def _job_run(row: Sequence[str], gres: tuple[GresItem, ...]) -> JobRun:
         batch=is_batch,
         requeue=is_batch and _number(requeue) > 0,
         limit_s=_seconds(limit),
+        batch_host=host if own_script else "",
     )
 
 

@@ -162,7 +162,7 @@ def summary(
     waited_s = max(row.waited_s for row in rows.values())
     print(
         f"jobs={len(jobs)} forgotten={len(set(jobs) - rows.keys())} unanswered={crowd.unanswered} requeued={requeued} "
-        f"hits={dict(hits)} looks={watch.looks} waited={waited_s}s took={took_s:.0f}s"
+        f"hits={dict(hits)} looks={watch.looks} drained_by_slurm={watch.twice} waited={waited_s}s took={took_s:.0f}s"
     )
 
 

@@ -14,6 +14,8 @@ from slurm_plugin.errors import VgpuError
 from tests.e2e.live import Live
 
 LOOK_EVERY_S = 1.0
+# Slurm's reason when slurmctld has forgotten that it started a job, and starts it again where it still runs.
+TWICE = "Duplicate jobid"
 
 
 @dataclass(slots=True)
@@ -38,7 +40,14 @@ class Watch:
             self.states[node, state, reason] += 1
 
     def drained(self) -> list[str]:
-        return [f"{node} {state}: {why} ({n})" for (node, state, why), n in self.states.items() if "drain" in state]
+        """Every drain but those that Slurm makes itself when it starts a job twice: the controller ends them."""
+        looks = self.states.items()
+        return [f"{node} {state}: {why} ({n})" for (node, state, why), n in looks if "drain" in state and why != TWICE]
+
+    @property
+    def twice(self) -> int:
+        """Looks that saw a node drained so."""
+        return sum(n for (_, state, why), n in self.states.items() if "drain" in state and why == TWICE)
 
     def _counts(self) -> None:
         """A look counts where nothing of a node moved while Slurm was asked; a fault is what two of them in a row see:

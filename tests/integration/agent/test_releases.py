@@ -2,7 +2,6 @@
 
 import pytest
 
-from slurm_plugin.agent import runs
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import SlurmUnavailable
 from tests.integration.agent.bench import BIG, FIRST, SECOND, Bench
@@ -29,28 +28,6 @@ async def test_a_late_epilog_of_an_older_run_takes_nothing_from_the_newer(
         bench.slurm.answer = bench.slurm.answer if answers else silent
         await bench.runs.epilog(1, started_at)
         assert bench.held() == {1: (FIRST,)}
-
-
-@pytest.mark.parametrize("answers", [True, False])
-@pytest.mark.parametrize("has_step", [True, False])
-async def test_an_epilog_that_was_kept_from_its_slices_was_the_runs_own_when_no_step_of_it_is_left(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, has_step: bool, answers: bool
-) -> None:
-    """A slurmctld that was killed when the run had ended says that it runs, or nothing."""
-
-    def silent() -> None:
-        raise SlurmUnavailable("no answer")
-
-    monkeypatch.setattr(runs, "has_step", lambda job_id: has_step and job_id == 1)
-    async with bench.running():
-        await bench.start(1, started_at=200)
-        bench.slurm.answer = bench.slurm.answer if answers else silent
-        await bench.runs.epilog(1)
-        await bench.runs.settle_late()
-        assert bench.held() == {1: (FIRST,)}, "the newer run may be about to start"
-        monkeypatch.setattr(runs, "LATE_EPILOG_S", 0.0)
-        await bench.runs.settle_late()
-        assert bench.held() == ({1: (FIRST,)} if has_step else {})
 
 
 async def test_an_epilog_of_this_very_run_asks_nobody(bench: Bench) -> None:

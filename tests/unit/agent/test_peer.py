@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.agent.peer import StepProcess, has_step, step_of
+from slurm_plugin.agent.peer import StepProcess, jobs_with_steps, step_of
 
 
 class Proc:
@@ -77,14 +77,14 @@ def test_a_step_whose_effective_user_is_the_jobs_for_a_moment_is_still_known(pro
     assert step_of(20, proc.root) is not None
 
 
-def test_a_job_has_a_step_while_a_slurmstepd_of_its_or_of_no_title_is_there(proc: Proc) -> None:
+def test_a_job_has_a_step_while_a_slurmstepd_says_so_and_one_may_not_say_yet(proc: Proc) -> None:
     proc.add(20, 10, "slurmstepd: [12.0]")
     proc.add(21, 10, "slurmstepd: [13.0]", uids="1000 1000 1000 1000")
     proc.add(22, 10, "sh\0slurmstepd: [13.0]", exe=Path("/bin/sh"))
     (proc.root / "23").mkdir()  # it is ending
-    assert [has_step(job_id, proc.root) for job_id in (12, 13, 1)] == [True, False, False]
+    assert jobs_with_steps(proc.root) == {12}
     proc.add(24, 10, "/usr/sbin/slurmstepd")
-    assert has_step(13, proc.root)
+    assert jobs_with_steps(proc.root) == {12, None}
 
 
 def test_a_process_that_is_gone_or_in_no_step_is_in_none(proc: Proc) -> None:

@@ -36,6 +36,8 @@ def run(**fields: str) -> Sequence[str]:
         "StartTime": "1790000000",
         "State": "RUNNING",
         "BatchFlag": "1",
+        "BatchHost": "n1",
+        "HetJobID": "0",
         "Requeue": "1",
         "TimeLimit": "1-00:00:10",
     }
@@ -79,6 +81,15 @@ def test_when_a_run_ends_is_known_while_it_runs_under_a_limit() -> None:
     runs = queue.job_runs([run(), run(State="PENDING"), run(TimeLimit="UNLIMITED"), run(TimeLimit="365-00:00:00")])
     assert [one.limit_s for one in runs] == [86_410, 86_410, 0, 0]
     assert [one.ends_at for one in runs] == [1_790_086_410, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "het", "host"), [("1", "0", "n1"), ("1", "N/A", "n1"), ("1", "7", "n1"), ("1", "6", ""), ("0", "0", "")]
+)
+def test_where_a_jobs_own_batch_script_runs(batch: str, het: str, host: str) -> None:
+    """A part of a heterogeneous job has none but its leader."""
+    (found,) = queue.job_runs([run(BatchFlag=batch, HetJobID=het)])
+    assert found.batch_host == host
 
 
 def test_an_expected_start_is_no_start() -> None:
