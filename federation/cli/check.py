@@ -49,7 +49,21 @@ def problems_of(found: "FedConfig", config: Path, now: datetime) -> tuple[str, .
     credentials.check(now)
     ends = credentials.leaf.not_valid_after_utc
     ending = [f"our certificate ends on {ends:%Y-%m-%d}: renew it"] if credentials.ending(now) else []
-    return (*ending, *_users(found), *_places(found, config))
+    return (*ending, *_users(found), *_placing(found), *_places(found, config))
+
+
+def _placing(found: "FedConfig") -> list[str]:
+    """A rule about a pool that there is none of is a slip that lets jobs go where they may not, or nowhere."""
+    wrong = []
+    for what, rules in (("allow", found.placing.allow), ("deny", found.placing.deny)):
+        for account, names in rules.items():
+            for name in names:
+                site, _, pool = name.partition("/")
+                if site == found.site and pool and pool not in found.pools:
+                    wrong.append(f"placing.{what}.{account or '(none)'}: this site has no pool {pool}")
+                elif site != found.site and site not in found.peers:
+                    wrong.append(f"placing.{what}.{account or '(none)'}: there is no site {site}")
+    return wrong
 
 
 def _users(found: "FedConfig") -> list[str]:

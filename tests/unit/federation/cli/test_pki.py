@@ -29,8 +29,8 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def document(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, object]:
-    assert run([*argv, "--json"]) == 0
+def document(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> dict[str, object]:
+    assert run([*argv, "--json"]) == code
     told: dict[str, object] = json.loads(capsys.readouterr().out)
     return told
 
@@ -189,6 +189,20 @@ def test_a_configuration_that_will_not_work(ca: Path, tmp_path: Path, capsys: py
     assert "peers.hpc.users.ann: there is no user 'no-such-user' on this host" in lines
     assert any(line.startswith("peers.hpc.users.bo: user daemon has uid 1") for line in lines)
     assert sum("can be written by everybody" in line for line in lines) == 3  # fed.yaml, and the folder twice
+
+
+def test_rules_about_what_is_not_there_are_told(ca: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = _site(tmp_path)
+    (spool := tmp_path / "spool").mkdir()
+    rules = 'placing: {allow: {a: [edge/gpu, edge/cpu, hpc/any]}, deny: {"": [cloud, edge]}}\n'
+    pool = f"pools: {{gpu: {{slurm: {{folder: {spool}, catalogue: {tmp_path}/none}}}}}}\n"
+    config.write_text(config.read_text() + rules + pool)
+    capsys.readouterr()
+    assert document(capsys, "check-config", "--config", str(config), code=1)["problems"] == [
+        "placing.allow.a: this site has no pool cpu",
+        "placing.deny.(none): there is no site cloud",
+        f"pools.gpu.slurm.catalogue: there is no {tmp_path}/none: only slices that Slurm publishes are offered",
+    ]
 
 
 def test_a_configuration_that_no_daemon_starts_on(ca: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
