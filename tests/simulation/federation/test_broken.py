@@ -1,0 +1,194 @@
+"""Each invariant is broken on purpose, and the simulation finds it: a check that can't fail would hold nothing."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from federation.engine import follower, origin, target
+from federation.engine.effects import Effect, Forget
+from federation.engine.follower import Follower
+from federation.engine.origin import OriginSide
+from federation.engine.target import TargetSide
+from federation.model.job import Attempt, Job
+from federation.model.messages import Cancel, Changes
+from federation.model.states import End, Origin, OriginEvent, Outcome, Target, TargetEvent
+from federation.model.token import Key
+from federation.policy.admit import Verdict, admit
+from federation.ports import Now
+from federation.store import convert
+from federation.store.store import Kind, Store
+from tests.simulation.federation.story import QUIET_S, Scale, Story
+from tests.simulation.federation.world import Odds
+
+TINY = Scale(sites=8, jobs=240, trouble_s=400.0, crashes=24, cuts=80, slots=4, most_in_pool=6)
+FEW = Scale(sites=2, jobs=240, trouble_s=400.0, crashes=10, cuts=10, slots=60, most_in_pool=90)
+LATE = Odds(lose=0.02, double=0.5, late=0.4)  # for FEW: late copies meet what came after them
+STORIES = ((1, TINY), (1, FEW), (2, TINY), (2, FEW), (3, TINY), (3, FEW))  # one of them has what it takes
+
+Patch = pytest.MonkeyPatch
+
+
+def i1_gives_up(patch: Patch) -> None:
+    """A submit without an answer is taken for refused."""
+    due = OriginSide._due
+
+    def wrong(side: OriginSide, store: Store, job: Job, now: Now) -> list[Effect]:
+        if job.state is Origin.UNKNOWN:
+            store.save_job(job.on(OriginEvent.REFUSED, due_at=now.wall), was=job)
+            return []
+        return due(side, store, job, now)
+
+    patch.setattr(OriginSide, "_due", wrong)
+
+
+def i1_believes_a_new_journal(patch: Patch) -> None:
+    """A target whose journal is new refuses what runs there."""
+    patch.setattr(
+        TargetSide,
+        "_doubt",
+        lambda side, store, attempt, submit, now: side._saved(
+            store, replace(attempt, state=Target.RELEASED, outcome=Outcome(end=End.NO_ROOM), ended_at=now.wall), None
+        ),
+    )
+
+
+def i2_invents_an_end(patch: Patch) -> None:
+    """What is gone has exited with 0."""
+
+    def wrong(side: TargetSide, store: Store, known: Attempt, now: Now) -> list[Effect]:
+        good = Outcome(end=End.EXITED, exit_code=0, started_at=known.started_at, ended_at=now.wall)
+        return side._saved(store, target.ended(known, TargetEvent.EXITED, good, now), known)
+
+    patch.setattr(TargetSide, "_lost", wrong)
+
+
+def i3_forgets_a_cancel(patch: Patch) -> None:
+    """It is said once, and not written down."""
+    owe = origin.owe
+
+    def wrong(store: Store, job: Job, kind: Kind, now: Now, **more: int) -> Effect:
+        effect = owe(store, job, kind, now, **more)
+        if kind is Kind.CANCEL:
+            store.drop_command(job.key, kind)
+        return effect
+
+    patch.setattr(origin, "owe", wrong)
+
+
+def i3_cancels_the_next(patch: Patch) -> None:
+    """A late cancel hits the newer attempt."""
+    cancel = TargetSide._cancel
+
+    def wrong(side: TargetSide, store: Store, site: str, message: Cancel, now: Now) -> list[Effect]:
+        newer = Key(message.key.token, message.key.attempt + 1)
+        return cancel(side, store, site, replace(message, key=newer) if store.attempt(newer) else message, now)
+
+    patch.setattr(TargetSide, "_cancel", wrong)
+
+
+def i4_done_without_its_output(patch: Patch) -> None:
+    def wrong(side: Follower, store: Store, pending: Job, was: Job, now: Now) -> list[Effect]:
+        follower.done(store, pending.on(OriginEvent.FETCHED), was, now)
+        return [follower.owe(store, pending, Kind.RELEASE, now)]
+
+    patch.setattr(Follower, "_results", wrong)
+
+
+def i5_names_are_text(patch: Patch) -> None:
+    read = convert.spec_from_blob
+
+    def wrong(blob: bytes) -> Any:
+        spec = read(blob)
+        return replace(spec, name=spec.name.decode("utf-8", "replace").encode())
+
+    patch.setattr(convert, "spec_from_blob", wrong)
+
+
+def i6_waiting_is_charged(patch: Patch) -> None:
+    """The limit counts from when it was let in."""
+    hand_over = TargetSide._hand_over
+
+    def wrong(side: TargetSide, store: Store, attempt: Attempt, now: Now) -> list[Effect]:
+        effects = hand_over(side, store, attempt, now)
+        return [
+            replace(one, spec=replace(one.spec, time_limit_s=5)) if isinstance(one, target.HandOver) else one
+            for one in effects
+        ]
+
+    patch.setattr(TargetSide, "_hand_over", wrong)
+
+
+def _admits(patch: Patch, no: End) -> None:
+    def wrong(submit: Any, *rest: Any) -> Verdict:
+        verdict = admit(submit, *rest)
+        return Verdict(user="nobody", spec=submit.spec) if verdict.no is no else verdict
+
+    patch.setattr(target, "admit", wrong)
+
+
+def i7_lets_anybody_in(patch: Patch) -> None:
+    _admits(patch, End.REFUSED)
+
+
+def i8_counts_nothing(patch: Patch) -> None:
+    _admits(patch, End.NO_ROOM)
+
+
+def i9_output_goes_with_the_end(patch: Patch) -> None:
+    saved = TargetSide._saved
+
+    def wrong(side: TargetSide, store: Store, attempt: Attempt, was: Attempt | None, **more: bool) -> list[Effect]:
+        effects = saved(side, store, attempt, was, **more)
+        ended = attempt.state is Target.ENDED
+        return [*effects, Forget(pool=attempt.pool, key=attempt.key)] if ended else effects
+
+    patch.setattr(TargetSide, "_saved", wrong)
+
+
+def i10_does_not_see_a_gap(patch: Patch) -> None:
+    """What was not heard is taken for heard."""
+    changes = Follower._changes
+
+    def wrong(side: Follower, store: Store, site: str, message: Changes, now: Now) -> list[Effect]:
+        known = store.followed(site)
+        return changes(side, store, site, replace(message, after=known.cursor) if known else message, now)
+
+    patch.setattr(Follower, "_changes", wrong)
+
+
+BREAKS: tuple[Callable[[Patch], None], ...] = (
+    i1_gives_up,
+    i1_believes_a_new_journal,
+    i2_invents_an_end,
+    i3_forgets_a_cancel,
+    i3_cancels_the_next,
+    i4_done_without_its_output,
+    i5_names_are_text,
+    i6_waiting_is_charged,
+    i7_lets_anybody_in,
+    i8_counts_nothing,
+    i9_output_goes_with_the_end,
+    i10_does_not_see_a_gap,
+)
+
+
+def broken(seed: int, scale: Scale) -> set[str]:
+    story = Story(seed=seed, scale=scale)
+    story.tell()
+    if scale is FEW:
+        story.world.odds = LATE
+    story.world.run(story.over, scale.trouble_s + QUIET_S / 4)
+    return {one.partition(":")[0] for one in story.judged()}
+
+
+def test_what_is_whole_is_found_to_be() -> None:
+    assert broken(1, TINY) == set()
+
+
+@pytest.mark.parametrize("breaks", BREAKS, ids=lambda one: one.__name__)
+def test_what_is_broken_is_found(breaks: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    breaks(monkeypatch)
+    name = breaks.__name__.partition("_")[0].upper()
+    assert any(name in broken(seed, scale) for seed, scale in STORIES)
