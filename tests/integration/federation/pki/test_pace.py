@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from federation.access.rates import Rate
 from federation.pki.gate import MESSAGE_BYTES
+from federation.pki.pace import Pace
 from tests.integration.federation.pki.world import STREAM, WAIT_S, dialled, echo, exchange, served, world
 
 
@@ -62,3 +64,16 @@ async def test_calls_over_the_rate_are_refused_with_when_to_come_again(tmp_path:
         with pytest.raises(grpc.aio.AioRpcError, match="site edge calls too often") as told:
             await echo(line)
     assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_batch_counts_as_what_is_in_it() -> None:
+    pace = Pace(lambda _: Rate(per_s=50.0, burst=10.0), time.monotonic, count=lambda batch: len(str(batch)))
+
+    async def sent() -> AsyncIterator[str]:
+        for batch in ("0123456789", "a", "b"):
+            yield batch
+
+    started = time.monotonic()
+    assert [batch async for batch in pace.stream("edge", sent())] == ["0123456789", "a", "b"]
+    assert time.monotonic() - started >= 2 / 50.0
+    assert pace.paused >= 2

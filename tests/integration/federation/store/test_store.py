@@ -1,7 +1,7 @@
 """What is saved comes back as it was; what is due, counted, owed and forgotten is the right thing."""
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,18 +38,34 @@ OUTCOME = Outcome(end=End.EXITED, exit_code=255, started_at=1.0, ended_at=2.0, s
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    one = opened(tmp_path / "fed.db")
-    with one.transaction():
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "fed.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with reopened(path) as one, one.transaction():
         yield one
+
+
+@contextmanager
+def reopened(path: Path) -> Iterator[Store]:
+    one = opened(path)
+    yield one
     one.close()
+
+
+def written(path: Path, call: Callable[[Store], object]) -> None:
+    """By a store that is no more: nothing comes from its memory."""
+    with reopened(path) as one, one.transaction():
+        call(one)
 
 
 def attempt(number: int, state: Target = Target.READY, **facts: Any) -> Attempt:
     return Attempt(key=Key(UUID(int=number), 1), origin="edge", pool="gpu", state=state, **facts)
 
 
-def test_a_job_and_its_spec_come_back_byte_for_byte(store: Store) -> None:
+def test_a_job_and_its_spec_come_back_byte_for_byte(path: Path) -> None:
     one = Job(
         token=UUID(int=5),
         state=Origin.RESULTS_PENDING,
@@ -75,17 +91,26 @@ def test_a_job_and_its_spec_come_back_byte_for_byte(store: Store) -> None:
         ended_at=4.0,
         outcome=OUTCOME,
     )
-    store.add_job(one, SPEC)
-    assert (store.job(one.token), store.spec(one.token)) == (one, SPEC)
-    assert store.job(UUID(int=6)) is None
+    written(path, lambda store: store.add_job(one, SPEC))
+    with reopened(path) as store:
+        assert (store.job(one.token), store.spec(one.token)) == (one, SPEC)
+        assert store.jobs_between(one.token, one.token, 2) == [one]
+        assert store.job(UUID(int=6)) is None
 
 
-def test_an_attempt_comes_back_and_each_change_that_is_told_has_its_revision(store: Store) -> None:
+def test_an_attempt_and_its_spec_come_back_byte_for_byte(path: Path) -> None:
     one = replace(
         attempt(1), user="ann", lease_s=5.0, due_at=1.0, tries=1, misses=1, handle="7", signals=3, input_bytes=9
     )
-    saved = store.add_attempt(replace(one, started_at=2.0, ended_at=3.0, outcome=OUTCOME, stopped_for=End.LEASE), SPEC)
-    assert (store.attempt(saved.key), store.attempt_spec(saved.key), saved.revision) == (saved, SPEC, 1)
+    one = replace(one, started_at=2.0, ended_at=3.0, outcome=OUTCOME, stopped_for=End.LEASE)
+    written(path, lambda store: store.add_attempt(one, SPEC))
+    with reopened(path) as store:
+        assert (store.attempt(one.key), store.attempt_spec(one.key)) == (replace(one, revision=1), SPEC)
+
+
+def test_each_change_that_is_told_has_its_revision(store: Store) -> None:
+    saved = store.add_attempt(attempt(1), SPEC)
+    assert saved.revision == 1
     later = store.save_attempt(replace(saved, state=Target.RUNNING), was=saved, told=True)
     assert later.revision == 2
     assert store.save_attempt(later, was=later, told=False).revision == 2
@@ -120,6 +145,50 @@ def test_open_records_are_counted_also_after_something_was_undone(store: Store) 
     store.save_attempt(attempt(1, Target.ENDED), was=attempt(1), told=True)
     assert not +store.jobs()
     assert not +store.attempts()
+
+
+def test_a_revision_is_never_given_twice_whatever_is_undone_or_opened_anew(path: Path) -> None:
+    with reopened(path) as store:
+        with store.transaction():
+            assert store.save_attempt(attempt(1), was=None, told=True).revision == 1
+            with suppress(ZeroDivisionError), store.part():
+                assert store.save_attempt(attempt(2), was=None, told=True).revision == 2
+                raise ZeroDivisionError
+            assert store.save_attempt(attempt(3), was=None, told=True).revision == 2
+        with suppress(ZeroDivisionError), store.transaction():
+            store.save_attempt(attempt(4), was=None, told=True)
+            raise ZeroDivisionError
+        assert store.save_attempt(attempt(5), was=None, told=True).revision == 3
+    with reopened(path) as store, store.transaction():
+        assert store.save_attempt(attempt(6), was=None, told=True).revision == 4
+        assert [one.key.token.int for one in store.attempts_since("edge", 0, 10)] == [1, 3, 5, 6]
+
+
+def test_what_is_remembered_of_a_record_is_what_the_journal_has(path: Path) -> None:
+    one, other = replace(job(1), due_at=90.0), attempt(1, Target.PENDING, due_at=90.0, misses=1)
+    with reopened(path) as store:
+        with store.transaction():
+            store.add_job(one, SPEC)
+            store.add_attempt(other, SPEC)
+        with suppress(ZeroDivisionError), store.transaction():
+            store.save_job(replace(one, why="undone"), was=one)
+            store.save_attempt(replace(other, handle="undone"), was=other, told=False)
+            raise ZeroDivisionError
+        assert store.job(one.token) == one
+        assert store.attempt(other.key) == replace(other, revision=1)
+        with store.transaction():
+            store.wake_queued(50.0, 10)
+            store.wake_attempts(50.0)
+        assert store.due_jobs(50.0, 10) == [replace(one, due_at=50.0)]
+        assert store.due_attempts(50.0, 10) == [replace(other, due_at=50.0, misses=0, revision=1)]
+        with store.transaction():
+            store.save_job(replace(one, state=Origin.DONE, ended_at=1.0), was=one)
+            store.forget_done(2.0, 10, 10)
+        assert store.job(one.token) is None
+        with suppress(ZeroDivisionError), store.transaction():
+            store.add_job(replace(one, token=UUID(int=2)), SPEC)
+            raise ZeroDivisionError
+        assert (store.job(UUID(int=2)), store.spec(UUID(int=2))) == (None, None)
 
 
 def test_commands_stay_until_they_are_confirmed(store: Store) -> None:

@@ -48,6 +48,39 @@ async def test_many_at_once_become_durable_together(path: Path, monkeypatch: pyt
     store.close()
 
 
+async def test_what_closes_a_group_is_durable_with_it_and_told(path: Path) -> None:
+    heard: asyncio.Queue[int] = asyncio.Queue()
+    places: list[str] = []
+    one = writing.Writer(path, journal=job(1).token, at=places.append)
+
+    def then(store: Store) -> int:
+        number = 1000 + len(numbers(store))
+        add(store, number)
+        return number
+
+    one.then, one.told = then, heard.put_nowait
+    await one.run(lambda store: add(store, 1))
+    assert await asyncio.wait_for(heard.get(), 10) == 1001
+    assert places.count("commit: after") == 1
+    await one.close()
+    store = opened(path)
+    assert numbers(store) == {1, 1001}
+    store.close()
+
+
+async def test_what_closes_a_group_and_fails_takes_nothing_else_with_it(path: Path) -> None:
+    def then(store: Store) -> None:
+        add(store, 666)
+        raise Refused("no")
+
+    one = writer(path)
+    one.then = then
+    await one.run(lambda store: add(store, 1))
+    one.then = None
+    assert await one.run(numbers) == {1}
+    await one.close()
+
+
 async def test_one_that_fails_is_undone_alone(path: Path) -> None:
     def fails(store: Store) -> None:
         add(store, 666)

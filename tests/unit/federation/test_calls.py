@@ -1,0 +1,136 @@
+"""Calls of a backend: so many at a time, the journal's time is none of theirs, and what comes of each is one step."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pytest
+
+from federation.calls import CALLS, MOST_CALLS, Calls, Step
+from federation.engine.effects import Deliver, Fence, Forget, HandOver, Look
+from federation.engine.target import TargetSide
+from federation.errors import OutcomeUnknown, Refused, Unavailable
+from federation.model.messages import Room
+from federation.model.spec import JobSpec
+from federation.model.token import Key
+from federation.policy.admit import House
+from federation.ports import Now, Seen
+
+NOW = Now(wall=1.0, mono=1.0)
+WAIT_S = 10.0
+
+
+def hand_over(number: int) -> HandOver:
+    return HandOver(pool="gpu", key=Key(UUID(int=number), 1), spec=JobSpec(user="ann"), user="ann")
+
+
+@dataclass
+class Backend:
+    said: list[str] = field(default_factory=list)
+    error: Exception | None = None
+    busy: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def room(self) -> Room:
+        raise NotImplementedError
+
+    async def submit(self, key: Key, spec: JobSpec, user: str) -> str:
+        self.said.append("submit")
+        await self.busy.wait()
+        if self.error is not None:
+            raise self.error
+        return "7"
+
+    async def look(self, keys: Sequence[Key]) -> Mapping[Key, Seen]:
+        self.said.append(f"look {len(keys)}")
+        return {}
+
+    async def fence(self, key: Key) -> bool:
+        self.said.append("fence")
+        return False
+
+    async def stop(self, key: Key) -> None:
+        self.said.append("stop")
+
+    async def signal(self, key: Key, signal: int) -> None:
+        self.said.append(f"signal {signal}")
+
+    async def forget(self, key: Key) -> None:
+        self.said.append("forget")
+
+
+@dataclass
+class Journal:
+    """Takes steps, and is done with none before it is let to."""
+
+    steps: list[Step] = field(default_factory=list)
+    free: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def act(self, step: Step) -> None:
+        self.steps.append(step)
+        await self.free.wait()
+
+
+@pytest.fixture
+def backend() -> Backend:
+    return Backend()
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal()
+
+
+@pytest.fixture
+def calls(backend: Backend, journal: Journal) -> Calls:
+    return Calls({"gpu": backend}, TargetSide(House(pools={"gpu": 9}), NOW), journal.act, lambda: NOW)
+
+
+async def until(count: int, found: Sequence[object]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while len(found) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_the_next_call_does_not_wait_for_the_journal(calls: Calls, backend: Backend, journal: Journal) -> None:
+    tasks = [asyncio.create_task(calls.call(hand_over(number))) for number in range(3 * CALLS) if calls.take("gpu")]
+    await until(CALLS, backend.said)
+    assert len(backend.said) == CALLS  # at a time
+    backend.busy.set()
+    await until(3 * CALLS, journal.steps)
+    assert len(backend.said) == 3 * CALLS
+    journal.free.set()
+    await asyncio.wait_for(asyncio.gather(*tasks), WAIT_S)
+
+
+async def test_what_waits_has_an_end_and_a_pool_that_is_not_there_takes_nothing(calls: Calls, backend: Backend) -> None:
+    assert not calls.take("tape")
+    assert [calls.take("gpu") for _ in range(MOST_CALLS + 1)] == [True] * MOST_CALLS + [False]
+    backend.busy.set()
+
+
+async def test_each_effect_asks_its_own(calls: Calls, backend: Backend, journal: Journal) -> None:
+    key = Key(UUID(int=1), 1)
+    journal.free.set()
+    for effect in (
+        Look(pool="gpu", keys=(key,)),
+        Fence(pool="gpu", key=key),
+        Deliver(pool="gpu", key=key, signal=9),
+        Forget(pool="gpu", key=key),
+    ):
+        assert calls.take("gpu")
+        await calls.call(effect)
+    assert backend.said == ["look 1", "fence", "stop", "signal 9", "forget"]
+    assert len(journal.steps) == 3  # nothing comes of a signal
+
+
+@pytest.mark.parametrize("error", [None, Refused("no"), Unavailable("not now"), OutcomeUnknown("who knows")])
+async def test_every_answer_to_a_hand_over_reaches_the_journal(
+    calls: Calls, backend: Backend, journal: Journal, error: Exception | None
+) -> None:
+    backend.error = error
+    backend.busy.set()
+    journal.free.set()
+    assert calls.take("gpu")
+    await calls.call(hand_over(1))
+    assert len(journal.steps) == 1
