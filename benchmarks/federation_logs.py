@@ -8,7 +8,6 @@ taken when it is here. Then a stream is followed while both daemons are killed (
 import os
 import pwd
 import random
-import resource
 import shutil
 import signal
 import statistics
@@ -24,7 +23,7 @@ from benchmarks.sshd import Host, sshd
 
 ROUNDS = 7
 SIZE, FULL_SIZE = 64 << 20, 1 << 30
-SCP_BOUND, BARE_BOUND = 1 / 1.2, 1 / 0.8
+SCP_BOUND, BARE_BOUND, CPU_BOUND = 1 / 1.2, 1 / 0.8, 1.0
 WRITERS, LINES_PER_S, WRITE_S, BEAT_S = 50, 10_000, 5.0, 0.02
 LAG_BOUND_MS = 250.0
 KILLS = 4
@@ -63,9 +62,9 @@ def _speed(made: Pair, ends: tuple[Answering, Answering], host: Host, outputs: P
         cpu.append(found["cpu_s"] + made.hpc.used_s() - used)
         for one in (Path(found["file"]), written):
             one.unlink()
-        used = _children_s()
+        used = host.used_s()
         copies.append(host.copy(source, made.folder / "copy"))
-        copies_cpu.append(_children_s() - used)
+        copies_cpu.append(host.used_s() - used)
         thrown_away.append(client.ask("take", size=size, path=os.devnull)["s"])
         used = server.used_s()
         found = client.ask("take", size=size, path=str(made.folder / "copy"))
@@ -78,9 +77,11 @@ def _speed(made: Pair, ends: tuple[Answering, Answering], host: Host, outputs: P
         "bare_mb_per_s": round(size / 1e6 / statistics.median(streams)),
         "bare_thrown_away_mb_per_s": round(size / 1e6 / statistics.median(thrown_away)),
         "cpu_s_per_gb": round(statistics.median(cpu) / gigabytes, 2),
-        "scp_client_cpu_s_per_gb": round(statistics.median(copies_cpu) / gigabytes, 2),
+        "scp_cpu_s_per_gb": round(statistics.median(copies_cpu) / gigabytes, 2),
         "bare_cpu_s_per_gb": round(statistics.median(streams_cpu) / gigabytes, 2),
     }
+    ratio = statistics.median(one / other for one, other in zip(cpu, copies_cpu, strict=True))
+    yield Row(name="output, CPU of both ends / scp", value=ratio, unit="ratio", bound=CPU_BOUND, beside=beside)
     against = (
         ("scp", copies, SCP_BOUND),
         ("bare gRPC stream to a file", streams, BARE_BOUND),
@@ -154,8 +155,3 @@ def _given(path: Path) -> None:
     """It is the user's that the jobs run as."""
     account = pwd.getpwnam(USER)
     os.chown(path, account.pw_uid, account.pw_gid)
-
-
-def _children_s() -> float:
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime

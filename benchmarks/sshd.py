@@ -1,12 +1,13 @@
 """An sshd of our own on loopback, to measure beside: a new connection for each command, as a loop in a shell makes."""
 
 import os
+import resource
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.federation_pair import free_port
@@ -29,6 +30,14 @@ Subsystem sftp internal-sftp
 class Host:
     folder: Path
     port: int
+    pid: int = 0
+
+    def used_s(self) -> float:
+        """CPU seconds, of the connections that have ended, at both ends."""
+        ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        theirs = (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+        return ours.ru_utime + ours.ru_stime + theirs
 
     def run(self, command: str) -> float:
         """Its seconds, with those of the connection. Raises CalledProcessError."""
@@ -61,7 +70,7 @@ def sshd(folder: Path, more: str = "") -> Iterator[Host]:
     process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     try:
         _until_ready(host)
-        yield host
+        yield replace(host, pid=process.pid)
     finally:
         process.terminate()
         process.wait()
