@@ -72,12 +72,15 @@ class Follower:
             store.save_followed(known)
         if changes.after > known.cursor:
             return [follow(store, site)]  # something before it was not heard
+        before = store.changes()
         effects: list[Effect] = []
         for record in changes.records:
             if record.revision > known.cursor:
                 effects += self._take(store, site, record, now)
         if changes.upto > known.cursor:
-            store.save_followed(replace(known, cursor=changes.upto))
+            # to hear again of what changed nothing here does no harm: no commit is worth it
+            lasting = store.changes() != before
+            store.save_followed(replace(known, cursor=changes.upto), lasting=lasting)
             if len(changes.records) >= MOST_CHANGES:
                 effects.append(follow(store, site))  # there may be more
         return effects

@@ -64,6 +64,7 @@ class Store(Sums):
         self._done: int | None = None
         self._recent_jobs: Recent[UUID, Job] = Recent()
         self._recent_attempts: Recent[Key, Attempt] = Recent()
+        self._followed: dict[str, Followed] = {}
         self._new_specs: dict[UUID | Key, JobSpec] = {}  # of this transaction
         self.may_accept = may_accept
         with self.transaction():
@@ -78,6 +79,7 @@ class Store(Sums):
         self._jobs = self._attempts = self._done = None
         self._recent_jobs.clear()
         self._recent_attempts.clear()
+        self._followed.clear()
         self._new_specs.clear()
 
     def _committed(self) -> None:
@@ -207,11 +209,16 @@ class Store(Sums):
         self._run("drop_command", token=key.token.bytes, attempt=key.attempt, kind=kind.value, number=upto)
 
     def followed(self, site: str) -> Followed | None:
+        if (known := self._followed.get(site)) is not None:
+            return known
         row = self._one("followed", site=site)
         return None if row is None else Followed(site=site, journal=UUID(bytes=row["journal"]), cursor=row["cursor"])
 
-    def save_followed(self, followed: Followed) -> None:
-        self._run("save_followed", site=followed.site, journal=followed.journal.bytes, cursor=followed.cursor)
+    def save_followed(self, followed: Followed, *, lasting: bool = True) -> None:
+        """Not `lasting`: until something is undone, or this process ends. Then it is followed from before again."""
+        self._followed[followed.site] = followed
+        if lasting:
+            self._run("save_followed", site=followed.site, journal=followed.journal.bytes, cursor=followed.cursor)
 
     # -- the target's records
 

@@ -67,6 +67,7 @@ class Node:
 
     def boot(self) -> None:
         self.life += 1
+        self.store.roll_back()  # what it had in memory is gone
         self.engine = SiteEngine(self.rules, self.now())
         life = self.life
         self.act(lambda engine, store: engine.start(store, self.now()))

@@ -13,7 +13,7 @@ from federation.model.job import Attempt, Job
 from federation.model.spec import Input, JobSpec, Lease, OnSilence
 from federation.model.states import End, Origin, Outcome, Target
 from federation.model.token import Key
-from federation.store.store import LATEST_S, Command, Kind, Store
+from federation.store.store import LATEST_S, Command, Followed, Kind, Store
 from tests.integration.federation.store.rig import job, opened
 
 ALL_BYTES = bytes(range(256))
@@ -189,6 +189,23 @@ def test_what_is_remembered_of_a_record_is_what_the_journal_has(path: Path) -> N
             store.add_job(replace(one, token=UUID(int=2)), SPEC)
             raise ZeroDivisionError
         assert (store.job(UUID(int=2)), store.spec(UUID(int=2))) == (None, None)
+
+
+def test_a_cursor_that_is_not_lasting_is_gone_with_whatever_is_undone_or_ends(path: Path) -> None:
+    lasting = Followed(site="hpc", journal=UUID(int=3), cursor=5)
+    further = replace(lasting, cursor=9)
+    with reopened(path) as store:
+        with store.transaction():
+            store.save_followed(lasting)
+            store.save_followed(further, lasting=False)
+        assert store.followed("hpc") == further
+        with store.transaction(), suppress(ZeroDivisionError), store.part():
+            raise ZeroDivisionError
+        assert store.followed("hpc") == lasting
+        with store.transaction():
+            store.save_followed(further, lasting=False)
+    with reopened(path) as store:
+        assert store.followed("hpc") == lasting
 
 
 def test_commands_stay_until_they_are_confirmed(store: Store) -> None:

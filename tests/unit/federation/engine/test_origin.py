@@ -323,3 +323,20 @@ def test_a_signal_reaches_a_running_attempt_once(pair: Pair) -> None:
     pair.carry(pair.edge, pair.edge.asked("signal", 12))
     assert messages(pair.edge.due(1000.0), Signal) == []  # the second one's confirmation covers the first
     assert pair.hpc.attempt().signals == 2
+
+
+def test_a_change_that_changes_nothing_here_is_not_written_and_is_heard_again_after_a_restart(pair: Pair) -> None:
+    pair.running()
+    edge, journal = pair.edge, pair.hpc.store.journal
+    at = edge.run(lambda: edge.store.followed("hpc"))
+    assert at is not None
+    stale = Record(key=KEY, revision=at.cursor + 1, state=Target.RUNNING)
+    changes = Changes(journal=journal, after=at.cursor, upto=at.cursor + 1, records=(stale,))
+    before = edge.store.changes()
+    assert edge.hears("hpc", changes) == []
+    assert edge.store.changes() == before
+    following = Changes(journal=journal, after=at.cursor + 1, upto=at.cursor + 2, records=())
+    assert edge.hears("hpc", following) == []  # what was before it was heard
+    edge.store.roll_back()  # nothing is left in memory
+    asked = messages(edge.hears("hpc", replace(following, after=at.cursor + 2, upto=at.cursor + 3)), Follow)
+    assert [one.after for one in asked] == [at.cursor]
