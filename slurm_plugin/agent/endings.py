@@ -44,7 +44,7 @@ class Endings:
         quiet = {run for run in held if run.job_id not in busy} if None not in busy else set[RunKey]()
         self._since = {run: self._since.get(run, now) for run in quiet}
         self._goes_on &= held
-        self._runs.late &= quiet
+        self._runs.kept &= quiet
         for run in [run for run, since in self._since.items() if now - since >= GONE_S]:
             try:
                 if await self._is_over(run, now - self._since[run]):
@@ -56,7 +56,7 @@ class Endings:
 
     async def _is_over(self, run: RunKey, quiet_s: float) -> bool:
         """Raises SlurmError."""
-        if run in self._runs.late:
+        if run in self._runs.kept:
             return True
         if run in self._goes_on or quiet_s < (GONE_S if await self._threads.cgroups(self._came, run) else STARTS_S):
             return False

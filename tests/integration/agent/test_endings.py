@@ -72,13 +72,13 @@ async def test_a_step_that_comes_meanwhile_or_tells_no_job_yet_keeps_what_is_hel
         assert await here.look(GONE_S) == await here.look(GONE_S) == HELD
 
 
-@pytest.mark.parametrize("facts", [{"batch_host": "other"}, {"batch_host": ""}])
+@pytest.mark.parametrize("batch_host", ["other", ""])
 async def test_a_job_whose_script_runs_elsewhere_or_that_has_none_may_be_without_steps(
-    bench: Bench, scene: Make, facts: dict[str, str]
+    bench: Bench, scene: Make, batch_host: str
 ) -> None:
     async with bench.running():
         here = scene(bench)
-        await bench.start(1, **facts)
+        await bench.start(1, batch_host=batch_host)
         here.came = {1}
         await here.look()
         assert await here.look(GONE_S) == HELD
