@@ -3,29 +3,27 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from federation.engine import follower, origin, target
-from federation.engine.effects import Effect, Forget
+from federation.engine import origin, target
+from federation.engine.attempts import ended
+from federation.engine.effects import Effect, Forget, HandOver
 from federation.engine.follower import Follower
-from federation.engine.origin import OriginSide
+from federation.engine.origin import OriginSide, done
 from federation.engine.target import TargetSide
 from federation.model.job import Attempt, Job
-from federation.model.messages import Cancel, Changes
+from federation.model.messages import Cancel, Changes, Submit
 from federation.model.states import End, Origin, OriginEvent, Outcome, Target, TargetEvent
-from federation.model.token import Key
 from federation.policy.admit import Verdict, admit
 from federation.ports import Now
 from federation.store import convert
 from federation.store.store import Kind, Store
 from tests.simulation.federation.story import QUIET_S, Scale, Story
-from tests.simulation.federation.world import Odds
 
-TINY = Scale(sites=8, jobs=240, trouble_s=400.0, crashes=24, cuts=80, slots=4, most_in_pool=6)
-FEW = Scale(sites=2, jobs=240, trouble_s=400.0, crashes=10, cuts=10, slots=60, most_in_pool=90)
-LATE = Odds(lose=0.02, double=0.5, late=0.4)  # for FEW: late copies meet what came after them
-STORIES = ((1, TINY), (1, FEW), (2, TINY), (2, FEW), (3, TINY), (3, FEW))  # one of them has what it takes
+TINY = Scale(sites=8, jobs=160, trouble_s=250.0, crashes=16, cuts=60, slots=4, most_in_pool=6)
+SEEDS = 6  # one of these stories has what it takes
 
 Patch = pytest.MonkeyPatch
 
@@ -59,7 +57,7 @@ def i2_invents_an_end(patch: Patch) -> None:
 
     def wrong(side: TargetSide, store: Store, known: Attempt, now: Now) -> list[Effect]:
         good = Outcome(end=End.EXITED, exit_code=0, started_at=known.started_at, ended_at=now.wall)
-        return side._saved(store, target.ended(known, TargetEvent.EXITED, good, now), known)
+        return side._saved(store, ended(known, TargetEvent.EXITED, good, now), known)
 
     patch.setattr(TargetSide, "_lost", wrong)
 
@@ -78,20 +76,29 @@ def i3_forgets_a_cancel(patch: Patch) -> None:
 
 
 def i3_cancels_the_next(patch: Patch) -> None:
-    """A late cancel hits the newer attempt."""
-    cancel = TargetSide._cancel
+    """A cancel is of a job, and not of one attempt."""
+    cancel, submit = TargetSide._cancel, TargetSide._submit
+    cancelled: set[tuple[UUID, UUID]] = set()  # where, and what
 
-    def wrong(side: TargetSide, store: Store, site: str, message: Cancel, now: Now) -> list[Effect]:
-        newer = Key(message.key.token, message.key.attempt + 1)
-        return cancel(side, store, site, replace(message, key=newer) if store.attempt(newer) else message, now)
+    def remembers(side: TargetSide, store: Store, site: str, message: Cancel, now: Now) -> list[Effect]:
+        cancelled.add((store.journal, message.key.token))
+        return cancel(side, store, site, message, now)
 
-    patch.setattr(TargetSide, "_cancel", wrong)
+    def wrong(side: TargetSide, store: Store, site: str, message: Submit, now: Now) -> list[Effect]:
+        effects = submit(side, store, site, message, now)
+        known = store.attempt(message.key)
+        if known is None or known.state is not Target.READY or (store.journal, message.key.token) not in cancelled:
+            return effects
+        return [*effects, *side._stop(store, known, End.CANCELLED, now)]
+
+    patch.setattr(TargetSide, "_cancel", remembers)
+    patch.setattr(TargetSide, "_submit", wrong)
 
 
 def i4_done_without_its_output(patch: Patch) -> None:
     def wrong(side: Follower, store: Store, pending: Job, was: Job, now: Now) -> list[Effect]:
-        follower.done(store, pending.on(OriginEvent.FETCHED), was, now)
-        return [follower.owe(store, pending, Kind.RELEASE, now)]
+        done(store, pending.on(OriginEvent.FETCHED), was, now)
+        return [origin.owe(store, pending, Kind.RELEASE, now)]
 
     patch.setattr(Follower, "_results", wrong)
 
@@ -113,7 +120,7 @@ def i6_waiting_is_charged(patch: Patch) -> None:
     def wrong(side: TargetSide, store: Store, attempt: Attempt, now: Now) -> list[Effect]:
         effects = hand_over(side, store, attempt, now)
         return [
-            replace(one, spec=replace(one.spec, time_limit_s=5)) if isinstance(one, target.HandOver) else one
+            replace(one, spec=replace(one.spec, time_limit_s=5)) if isinstance(one, HandOver) else one
             for one in effects
         ]
 
@@ -141,8 +148,8 @@ def i9_output_goes_with_the_end(patch: Patch) -> None:
 
     def wrong(side: TargetSide, store: Store, attempt: Attempt, was: Attempt | None, **more: bool) -> list[Effect]:
         effects = saved(side, store, attempt, was, **more)
-        ended = attempt.state is Target.ENDED
-        return [*effects, Forget(pool=attempt.pool, key=attempt.key)] if ended else effects
+        over = attempt.state is Target.ENDED
+        return [*effects, Forget(pool=attempt.pool, key=attempt.key)] if over else effects
 
     patch.setattr(TargetSide, "_saved", wrong)
 
@@ -174,21 +181,19 @@ BREAKS: tuple[Callable[[Patch], None], ...] = (
 )
 
 
-def broken(seed: int, scale: Scale) -> set[str]:
-    story = Story(seed=seed, scale=scale)
+def broken(seed: int) -> set[str]:
+    story = Story(seed=seed, scale=TINY)
     story.tell()
-    if scale is FEW:
-        story.world.odds = LATE
-    story.world.run(story.over, scale.trouble_s + QUIET_S / 4)
+    story.world.run(story.over, TINY.trouble_s + QUIET_S / 4)
     return {one.partition(":")[0] for one in story.judged()}
 
 
 def test_what_is_whole_is_found_to_be() -> None:
-    assert broken(1, TINY) == set()
+    assert broken(1) == set()
 
 
 @pytest.mark.parametrize("breaks", BREAKS, ids=lambda one: one.__name__)
 def test_what_is_broken_is_found(breaks: Callable[[Patch], None], monkeypatch: Patch) -> None:
     breaks(monkeypatch)
     name = breaks.__name__.partition("_")[0].upper()
-    assert any(name in broken(seed, scale) for seed, scale in STORIES)
+    assert any(name in broken(seed) for seed in range(1, SEEDS + 1))
