@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -126,10 +125,13 @@ class Runner:
 
         try:
             await self.act(take)
-        except FedError:
+        except Exception:
             if len(messages) == 1:
                 raise
-            await asyncio.gather(*(_quiet(partial(self.message, sender, one)) for one in messages))
+            alone = (self.message(sender, one) for one in messages)
+            for failed in await asyncio.gather(*alone, return_exceptions=True):
+                if failed is not None:
+                    log.warning("message.failed", extra={"site": sender, "why": str(failed)}, exc_info=failed)
 
     async def link(self, site: str, up: bool) -> None:
         await self.act(lambda store: self.engine.origin.link(store, site, up, self._clock()))

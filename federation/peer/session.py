@@ -197,6 +197,8 @@ class Session:
                 await self._border.receive(self.site, messages)
             except FedError as error:
                 log.warning("message.failed", extra={"site": self.site, "code": error.code, "why": str(error)})
+            except Exception:  # a fault of ours, with one message: the link is as good as it was
+                log.exception("message.failed", extra={"site": self.site})
             self._give_credit(sum(isinstance(one, Submit) for one in messages))
 
     def _give_credit(self, submits: int) -> None:

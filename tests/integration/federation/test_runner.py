@@ -6,8 +6,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from federation.engine.effects import Effect
 from federation.errors import Refused, Unavailable
+from federation.model.messages import Message, Submit
 from federation.model.states import End, Origin
+from federation.model.token import Key
+from federation.ports import Now
+from federation.store.store import Store
 from tests.integration.federation.site import SPEC, Net, Site, all_done, jobs, linked, until
 
 
@@ -51,6 +56,26 @@ async def released(site: Site) -> bool:
     attempts = await site.runner.read(lambda store: store.attempts_since("edge", 0, 1000))
     left = {(one.state.value, one.due_at) for one in attempts}
     return left == {("released", None)} and site.backend.forgotten == set(site.backend.ran)
+
+
+@pytest.mark.parametrize("fault", [Refused("no"), ZeroDivisionError()])
+async def test_a_message_that_fails_takes_no_other_of_its_batch_with_it(
+    pair: tuple[Site, Site], fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, hpc = pair
+    keys = [Key(uuid4(), 1) for _ in range(5)]
+    async with hpc.up() as runner:
+        whole = runner.engine.message
+
+        def message(store: Store, sender: str, message: Message, now: Now) -> list[Effect]:
+            if isinstance(message, Submit) and message.key == keys[2]:
+                raise fault
+            return whole(store, sender, message, now)
+
+        monkeypatch.setattr(runner.engine, "message", message)
+        await runner.messages("edge", [Submit(key=key, pool="batch", spec=SPEC) for key in keys])
+        known = await runner.read(lambda store: [store.attempt(key) is not None for key in keys])
+    assert known == [True, True, False, True, True]
 
 
 async def test_a_job_runs_at_home_when_there_is_room(net: Net) -> None:
