@@ -37,7 +37,7 @@ ACCEPT_ALL = {
 }
 CHANGE_WAIT_S = 15.0
 CHANGING = frozenset(
-    {"AccrueTime", "Reason", "LastSchedEval", "Scheduler", "SchedNodeList", "StartTime", "AdminComment"}
+    {"AccrueTime", "EligibleTime", "Reason", "LastSchedEval", "Scheduler", "SchedNodeList", "StartTime", "AdminComment"}
 )
 
 
