@@ -207,7 +207,7 @@ class SshLink:
         except (TimeoutError, *_BROKEN) as error:
             raise OutcomeUnknown(f"{self._login.host} did not answer: {error or type(error).__name__}") from None
         finally:
-            channel.close()
+            _close(channel)
 
     def _with_files(self, use: Callable[[paramiko.SFTPClient], T]) -> T:
         transport = self._transport()
@@ -223,7 +223,13 @@ class SshLink:
         except (TimeoutError, *_BROKEN) as error:
             raise OutcomeUnknown(f"moving files failed at {self._login.host}: {error}") from None
         finally:
-            channel.close()
+            _close(channel)
+
+
+def _close(channel: paramiko.Channel) -> None:
+    """Of a link that is gone there is nothing to close, and what was asked over it has its answer already."""
+    with contextlib.suppress(*_BROKEN):
+        channel.close()
 
 
 def _drain(channel: paramiko.Channel, deadline: float) -> Said:
