@@ -55,9 +55,12 @@ static const char *const PROGRAM_NAMES[VERBS] = {"vgpu-prolog", "vgpu-epilog", "
  * prolog: the agent's wait for a slice and for Slurm; slurmctld takes a node for dead after BatchStartTimeout=120.
  * epilog: the node starts nothing meanwhile, and the agent finds out by itself too that a job has ended.
  */
-static const int LIMIT_MS[VERBS] = {[PROLOG] = 100000, [EPILOG] = 5000, [TASK] = 15000, [BIND] = 15000};
-/* The part of it in which an agent that is being restarted may come back. */
-static const int CONNECT_MS[VERBS] = {[PROLOG] = AWAY_MS, [EPILOG] = 2000, [TASK] = AWAY_MS, [BIND] = AWAY_MS};
+static const int LIMIT_MS[VERBS] = {[PROLOG] = 100000, [EPILOG] = 5000, [TASK] = 45000, [BIND] = 15000};
+/*
+ * The part of it in which an agent that is being restarted may come back. A task that is refused ends its job, so it has
+ * the longest patience.
+ */
+static const int CONNECT_MS[VERBS] = {[PROLOG] = AWAY_MS, [EPILOG] = 2000, [TASK] = 3 * AWAY_MS, [BIND] = AWAY_MS};
 
 static char slice[256]; /* bind: the slice this rank shall use */
 
