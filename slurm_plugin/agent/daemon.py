@@ -91,7 +91,9 @@ class Agent:
             cgroup=self.cgroup,
             proc=proc,
         )
-        self._endings = Endings(self.runs, slurm=adapters.slurm, threads=self._threads, came=self.cgroup.came)
+        self._endings = Endings(
+            self.runs, slurm=adapters.slurm, threads=self._threads, came=self.cgroup.came, proc=proc
+        )
         self.losses = Losses(self.book, slurm=adapters.slurm, store=store, threads=self._threads, node=config.node)
         self.idle = Idle(self.book, gpus=adapters.gpus, threads=self._threads, moved=self.session.changed)
         self._server = HookServer(self.runs, self.tasks, profile_of=self._profile_of)

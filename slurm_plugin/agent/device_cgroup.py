@@ -41,6 +41,7 @@ class DeviceCgroup:
         self._folder = folder
         self._proc = proc
         self._mount: Path | None = None
+        self._came: set[RunKey] = set()  # that somebody was confined for
         self._homes: set[Path] = set()  # folders of ours that hold runs' cgroups
         self._scopes: set[Path] = set()  # Slurm's, that hold its jobs' cgroups
         self.why_not = "not looked at yet"  # why this node has no second lock; empty when it has
@@ -76,6 +77,7 @@ class DeviceCgroup:
             if (slurms := _slurms(ours, run.job_id)) is not None:
                 _hold(self._mount / slurms, major, minors)
                 self._scopes.add((self._mount / slurms).parent)
+                self._came.add(run)
                 return True
             folder = self._home(ours) / _name(run)
             folder.mkdir(mode=0o755, exist_ok=True)
@@ -107,6 +109,7 @@ class DeviceCgroup:
         Of `jobs` it isn't known which run they have.
         """
         major = self._major()
+        self._came &= alive
         for home in tuple(self._homes):
             for folder in _folders(home):
                 match = _RUN.fullmatch(folder.name)
@@ -130,8 +133,8 @@ class DeviceCgroup:
             outlived.go_on(one.cgroup)
 
     def came(self, run: RunKey) -> bool:
-        """Was anybody confined for a run that goes on, in a cgroup of its own?"""
-        return any((home / _name(run)).is_dir() for home in self._homes)
+        """Was anybody confined for a run that goes on? After a restart its own cgroup tells, not Slurm's."""
+        return run in self._came or any((home / _name(run)).is_dir() for home in self._homes)
 
     def present(self, run: RunKey) -> tuple[Outlived, ...]:
         """What is there of a run that goes on, in a cgroup of its own."""

@@ -10,6 +10,7 @@ Then its slices are given back, and the controller, to which no agent tells of t
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from slurm_plugin.agent.peer import jobs_with_steps
 from slurm_plugin.agent.runs import Runs
@@ -26,25 +27,29 @@ STARTS_S = 300.0  # ... of one that had none yet: the site's own prologs may tak
 
 
 class Endings:
-    """`came`: has a task of this run been here? Crash: the next agent looks anew."""
+    """`came`: has a task of this run been here? Crash: the next one looks anew; kept epilogs are lost."""
 
-    def __init__(self, runs: Runs, *, slurm: Slurm, threads: Threads, came: Callable[[RunKey], bool]) -> None:
+    def __init__(
+        self, runs: Runs, *, slurm: Slurm, threads: Threads, came: Callable[[RunKey], bool], proc: Path = Path("/proc")
+    ) -> None:
         self._runs = runs
         self._slurm = slurm
         self._threads = threads
         self._came = came
+        self._proc = proc
         self._since: dict[RunKey, float] = {}  # when a run was first found without a step
         self._goes_on: set[RunKey] = set()  # without a step here, and Slurm says why
 
     async def look(self) -> None:
         """Give back what runs have that are over."""
         held = {grant.run for grant in self._runs.book.grants.values()}
-        busy = await self._threads.looks(jobs_with_steps) if held else frozenset()
+        busy = await self._threads.looks(jobs_with_steps, self._proc) if held else frozenset()
+        if None in busy:
+            return  # whose it is, is told by the next look
         now = time.monotonic()
-        quiet = {run for run in held if run.job_id not in busy} if None not in busy else set[RunKey]()
-        self._since = {run: self._since.get(run, now) for run in quiet}
+        self._since = {run: self._since.get(run, now) for run in held if run.job_id not in busy}
         self._goes_on &= held
-        self._runs.kept &= quiet
+        self._runs.kept &= self._since.keys()
         for run in [run for run, since in self._since.items() if now - since >= GONE_S]:
             try:
                 if await self._is_over(run, now - self._since[run]):
@@ -56,10 +61,10 @@ class Endings:
 
     async def _is_over(self, run: RunKey, quiet_s: float) -> bool:
         """Raises SlurmError."""
-        if run in self._runs.kept:
-            return True
         if run in self._goes_on or quiet_s < (GONE_S if await self._threads.cgroups(self._came, run) else STARTS_S):
             return False
+        if run in self._runs.kept:
+            return True
         said = await self._slurm.run_of(run.job_id)
         if said is None or said.key != run or said.state != "RUNNING":
             return False  # reconciling is for those

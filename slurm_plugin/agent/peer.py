@@ -61,7 +61,10 @@ def step_of(pid: int, proc: Path = Path("/proc")) -> StepProcess | None:
 
 
 def jobs_with_steps(proc: Path = Path("/proc")) -> frozenset[int | None]:
-    """Jobs that a step of runs on this node. None stands for a step that tells none, such as one that just begins."""
+    """Jobs that a step of runs on this node. None stands for a step that tells none, such as one that just begins.
+
+    `slurmstepd infinity` is no step: slurmd keeps it for as long as it lives, where Slurm has a cgroup2 of its own.
+    """
     found: set[int | None] = set()
     for entry in os.listdir(proc):  # noqa: PTH208 - no Path: see atomic
         folder = f"{proc}/{entry}"
@@ -72,7 +75,8 @@ def jobs_with_steps(proc: Path = Path("/proc")) -> frozenset[int | None]:
         except (OSError, StopIteration):
             continue  # it is gone
         title = _TITLE.match(words)
-        found.add(int(title[1]) if title else None)
+        if title or words.split(b"\0")[1:2] != [b"infinity"]:
+            found.add(int(title[1]) if title else None)
     return frozenset(found)
 
 

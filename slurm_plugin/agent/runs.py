@@ -40,7 +40,7 @@ class Runs:
         self._store = store
         self.ledger = Ledger(store, slices, threads, changed=lambda: slices.moved())
         self.binding = Binding(rules, book, ledger=self.ledger, slices=slices, give_back=self.release_lost)
-        self.kept: set[RunKey] = set()  # an epilog came that was taken for an older run's: see endings
+        self.kept: set[RunKey] = set()  # an epilog came that may be an older run's: see endings
         self._aside: list[Grant] = []  # grants of an earlier agent that others contradict, until Slurm has spoken
         self._slices = slices
         self.claims = slices.claims
@@ -131,7 +131,8 @@ class Runs:
         key = self._known(job_id)
         if key is not None and key.started_at != started_at and await self._still_runs(key):
             log.warning("epilog.kept", extra={"job_id": job_id, "started_at": key.started_at})
-            self.kept.add(key)
+            if not started_at:
+                self.kept.add(key)
             return
         self.binding.gone(job_id)
         async with self._lock(job_id):

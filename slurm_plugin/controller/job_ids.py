@@ -22,8 +22,8 @@ from slurm_plugin.ports import JobIds, Slurm
 log = logging.getLogger(__name__)
 
 AHEAD = 10_000  # of the next id: so many at the most are left out when slurmctld starts or is reconfigured
-LEAST = AHEAD // 2  # ... and fewer than this would be too few at 1,000 jobs a second
-LOOK_S = 5.0
+LEAST = AHEAD // 2  # ... and fewer than this would be too few at 2,000 jobs a second
+LOOK_S = 2.0
 FIRST = 1
 LOCAL_BITS = (1 << 26) - 1  # the rest of an id names the cluster of a federation
 

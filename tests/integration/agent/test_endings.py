@@ -20,7 +20,7 @@ class Scene:
         self.now = 1000.0
         self.steps: set[int | None] = set()
         self.came: set[int] = set()
-        monkeypatch.setattr(endings, "jobs_with_steps", lambda: frozenset(self.steps))
+        monkeypatch.setattr(endings, "jobs_with_steps", lambda _: frozenset(self.steps))
         monkeypatch.setattr("slurm_plugin.agent.endings.time.monotonic", lambda: self.now)
         self._bench = bench
         self._threads = Threads()
@@ -116,8 +116,9 @@ async def test_no_answer_gives_nothing_back_until_there_is_one(bench: Bench, sce
 
 @pytest.mark.parametrize("answers", [True, False])
 @pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize(("came", "patience_s"), [(True, GONE_S), (False, STARTS_S)])
 async def test_an_epilog_that_was_taken_for_an_older_runs_was_the_runs_own_when_no_step_is_left(
-    bench: Bench, scene: Make, goes_on: bool, answers: bool
+    bench: Bench, scene: Make, goes_on: bool, answers: bool, came: bool, patience_s: float
 ) -> None:
     """Also of a job with no batch script: slurmctld says that it runs, or nothing."""
 
@@ -127,9 +128,24 @@ async def test_an_epilog_that_was_taken_for_an_older_runs_was_the_runs_own_when_
     async with bench.running():
         here = scene(bench)
         await bench.start(1, started_at=200)
+        here.came = {1} if came else set()
         bench.slurm.answer = bench.slurm.answer if answers else silent
         await bench.runs.epilog(1)
+        here.steps = {None}
+        assert await here.look() == HELD
         here.steps = {1} if goes_on else set()
         assert await here.look() == HELD, "the newer run may be about to start"
         here.steps = set()
-        assert await here.look(GONE_S) == (HELD if goes_on else {})
+        assert await here.look(patience_s - 1) == HELD
+        assert await here.look(1) == (HELD if goes_on else {})
+
+
+async def test_an_epilog_of_another_start_says_nothing_of_this_run(bench: Bench, scene: Make) -> None:
+    """From 23.11 on slurmd tells which start of the job has ended."""
+    async with bench.running():
+        here = scene(bench)
+        await bench.start(1, started_at=200)
+        here.came = {1}
+        await bench.runs.epilog(1, 100)
+        await here.look()
+        assert await here.look(GONE_S) == HELD

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.controller import job_ids
+from slurm_plugin.controller.engine import Engine
 from slurm_plugin.controller.job_ids import AHEAD, LEAST, Ahead, first_job_id
 from slurm_plugin.errors import SlurmUnavailable
 from slurm_plugin.pool import Mode
@@ -38,17 +39,17 @@ class Counting(DictSlurm):
 
 
 @asynccontextmanager
-async def ahead(socket: Path, folder: Path, file: Path, mode: Mode = Mode.MANAGE) -> AsyncIterator[Counting]:
+async def ahead(
+    socket: Path, folder: Path, file: Path, mode: Mode = Mode.MANAGE
+) -> AsyncIterator[tuple[Counting, Engine]]:
     slurm = Counting({name: pools.slurm_node(name) for name in NODES})
     async with controller(socket, folder, slurm=slurm, mode=mode) as site:
         task = asyncio.create_task(Ahead(site.engine.desk, slurm, file).run())
         try:
-            yield slurm
+            yield slurm, site.engine
         finally:
             task.cancel()
             await asyncio.wait([task])
-    problems = site.engine.desk.problems
-    assert ("job_ids" in problems) == (not file.parent.exists())
 
 
 async def looks(slurm: Counting) -> None:
@@ -63,7 +64,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_file_is_ahead_and_is_written_only_when_that_gets_less(socket: Path, tmp_path: Path) -> None:
     file = tmp_path / "job_ids.conf"
-    async with ahead(socket, tmp_path, file) as slurm:
+    async with ahead(socket, tmp_path, file) as (slurm, engine):
         await until(lambda: file.exists() and file.read_text() == f"FirstJobId={7 + AHEAD}\n")
         assert file.stat().st_mode & 0o777 == 0o644
         slurm.following = 7 + LEAST - 1
@@ -75,23 +76,24 @@ async def test_the_file_is_ahead_and_is_written_only_when_that_gets_less(socket:
         await until(lambda: file.read_text() == f"FirstJobId={7 + LEAST + AHEAD}\n")
         slurm.following = 7  # somebody began anew with an empty StateSaveLocation
         await until(lambda: file.read_text() == f"FirstJobId={7 + AHEAD}\n")
+        assert "job_ids" not in engine.desk.problems
 
 
 async def test_where_the_pool_is_only_observed_nothing_is_written(socket: Path, tmp_path: Path) -> None:
     file = tmp_path / "job_ids.conf"
-    async with ahead(socket, tmp_path, file, Mode.OBSERVE) as slurm:
-        await asyncio.sleep(0.1)
+    async with ahead(socket, tmp_path, file, Mode.OBSERVE) as (slurm, engine):
+        await until(lambda: engine.passes >= 5)
         assert slurm.asked == 0
     assert not file.exists()
 
 
 async def test_a_file_that_can_not_be_written_is_told_until_it_can(socket: Path, tmp_path: Path) -> None:
     file = tmp_path / "later" / "job_ids.conf"
-    async with ahead(socket, tmp_path, file) as slurm:
-        await looks(slurm)
+    async with ahead(socket, tmp_path, file) as (_, engine):
+        await until(lambda: "job_ids" in engine.desk.problems)
+        assert engine.desk.problems["job_ids"] == f"can't write {file}: No such file or directory"
         file.parent.mkdir()
-        await until(file.exists)
-        await looks(slurm)
+        await until(lambda: file.exists() and "job_ids" not in engine.desk.problems)
 
 
 @pytest.mark.parametrize(

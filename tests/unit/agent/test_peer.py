@@ -82,6 +82,7 @@ def test_a_job_has_a_step_while_a_slurmstepd_says_so_and_one_may_not_say_yet(pro
     proc.add(21, 10, "slurmstepd: [13.0]", uids="1000 1000 1000 1000")
     proc.add(22, 10, "sh\0slurmstepd: [13.0]", exe=Path("/bin/sh"))
     (proc.root / "23").mkdir()  # it is ending
+    proc.add(25, 10, "/usr/sbin/slurmstepd\0infinity")
     assert jobs_with_steps(proc.root) == {12}
     proc.add(24, 10, "/usr/sbin/slurmstepd")
     assert jobs_with_steps(proc.root) == {12, None}
