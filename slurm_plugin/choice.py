@@ -1,6 +1,7 @@
 """PURE: which idle slices a job of a class takes, in what order.
 
-The agent takes them so; the controller foresees it, to withhold and count nothing that a prolog is about to take.
+The agent takes them so, and knows when the job and its neighbours end (`Span`). The controller foresees it without, to
+withhold and count nothing that a prolog is about to take: of slices that are offered alike it may foresee another.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

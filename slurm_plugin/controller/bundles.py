@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from slurm_plugin.controller.look import Here
 from slurm_plugin.controller.recuts import Room
-from slurm_plugin.controller.rooms import AHEAD_S, Ends, in_the_way, may_keep
+from slurm_plugin.controller.rooms import AHEAD_S, Ends, has_engines, in_the_way, may_keep
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand
 from slurm_plugin.mig.geometry import mask
@@ -65,19 +65,23 @@ def _room(state: State, node: str, job_id: int, pieces: Sequence[_Piece]) -> Roo
         until=0 if never else max(piece.rank[1] for piece in pieces),
         behind=tuple(sorted({job for piece in pieces for job in piece.behind})),
         more=tuple(piece.start for piece in pieces[1:]),
+        several=True,
     )
 
 
 def _pieces(state: State, node: Here, when: Ends, demand: Demand, taken: Collection[str]) -> Iterator[_Piece]:
-    """Pieces of a node that do not overlap: on each GPU of the first profile that serves and has any."""
+    """Pieces of a node that can be together: on each GPU of the first profile that serves and has any.
+
+    Each is beside those before it alone: whoever takes fewer leaves out the last ones.
+    """
     for gpu in node.state.view.gpus:
         usable = gpu.mig is MigMode.ENABLED and node.state.group.takes(gpu.index) and gpu.uuid not in taken
         for name in state.serving.profiles.get(demand.gres_class, ()) if usable and may_keep(state, node, gpu) else ():
-            bits = 0
+            bits = count = 0
             for piece in sorted(_ranked(state, node, when, gpu, name), key=lambda piece: piece.order):
                 own = mask(piece.start, piece.profile.size)
-                if not bits & own:
-                    bits |= own
+                if not bits & own and has_engines(gpu, name, bits | own, count + 1):
+                    bits, count = bits | own, count + 1
                     yield piece
             if bits:
                 break

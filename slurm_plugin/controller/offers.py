@@ -36,8 +36,8 @@ def reserve(
 ) -> dict[str, str]:
     """The idle slices of a node that its running, not yet bound jobs will take: slice -> class.
 
-    Their prologs may be taking them at this very moment, so the order is the agent's own. It looks anew after each, so
-    that of several it may give the later ones others that are offered alike.
+    Their prologs may be taking them at this very moment, so the order is the agent's as far as it is known here. The
+    agent looks anew after each, and at when jobs end: it may give one another slice that is offered alike.
     """
     taken: dict[str, str] = {}
     for gres_class in sorted(unbound):

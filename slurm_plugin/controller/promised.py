@@ -53,7 +53,10 @@ def harmless(state: State, open_nodes: Collection[str], targets: Mapping[str, Ta
 
 
 def sparing(state: State, open_nodes: Collection[str], rooms: Mapping[str, Room]) -> dict[str, Room]:
-    """Those of the rooms, by GPU, that keep back nothing a guarantee would lack: its own jobs may just have left it."""
+    """Those of the rooms, by GPU, that keep back nothing a guarantee would lack: its own jobs may just have left it.
+
+    A job has all its room or none.
+    """
     if not state.promises or not rooms:
         return dict(rooms)
     away = {uuid for gpu, one in state.recuts.targets.items() for uuid in _going(state, gpu, one)}
@@ -64,10 +67,13 @@ def sparing(state: State, open_nodes: Collection[str], rooms: Mapping[str, Room]
         return _have(asked, _idle(state, open_nodes, away))
 
     least = [min(one.at_least, there) for one, there in zip(asked, have(), strict=True)]
+    jobs: dict[int, dict[str, Room]] = {}
     for gpu, room in rooms.items():
-        before, away = away, away.union(_in(state, gpu, room))
+        jobs.setdefault(room.job_id, {})[gpu] = room
+    for own in jobs.values():
+        before, away = away, away.union(*(_in(state, gpu, room) for gpu, room in own.items()))
         if all(there >= needed for there, needed in zip(have(), least, strict=True)):
-            found[gpu] = room
+            found |= own
         else:
             away = before
     return found

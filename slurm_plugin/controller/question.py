@@ -5,16 +5,18 @@ slices of one node is given a node that can have them, which is then a place of 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
 from slurm_plugin.controller.look import Here, bits_of, look
 from slurm_plugin.controller.sights import Sights
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand, Key
-from slurm_plugin.mig.geometry import Shape, mask
+from slurm_plugin.mig.geometry import Shape, Shapes, mask
+from slurm_plugin.mig.layouts import media_conflict
 from slurm_plugin.mig.products import product_of
-from slurm_plugin.planner.problem import Guarantee, Limits, Line, Problem
+from slurm_plugin.planner.problem import GpuState, Guarantee, Limits, Line, Problem
 from slurm_plugin.planning import Reach
 
 WHERES_MAX = 64  # sets of nodes that waiting jobs may have; jobs with further ones wait until these are served
@@ -22,6 +24,8 @@ SEVERAL_MAX = 8  # jobs that need several slices of a node and are planned for a
 HOPELESS_MAX = 32  # kinds of such jobs that no node could serve, and after which nobody else is looked for
 TIERS = (1, 2, 4, 8, 16, 32, 64)  # so many slices are served strictly in turn; further ones by their age
 AGE_S = 60.0  # ages are told apart by so much: a plan does not differ by a second
+
+_Capacity = Callable[[GpuState, tuple[str, ...]], tuple[int, int, int]]  # of a GPU for a class, see `_capacity`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,19 +111,22 @@ def _all_homes(state: State, sets: Mapping[Key, frozenset[str]], wanted: Sequenc
     homes: dict[int, list[str]] = {}
     hopeless: set[Key] = set()
     promised: dict[str, int] = {}
+    capacity = cache(partial(_capacity, state.recuts.sights.shapes))  # most GPUs are in the state of another
     for demand in wanted:
         if demand.single or demand.where not in sets:
             continue
         if len(homes) >= SEVERAL_MAX + len(hopeless) or len(hopeless) >= HOPELESS_MAX:
             break
         if demand.key not in hopeless:
-            homes[demand.job_id] = _homes(state, demand, _reached(state, sets, demand), promised)
+            homes[demand.job_id] = _homes(state, demand, _reached(state, sets, demand), promised, capacity)
             if not homes[demand.job_id]:
                 hopeless.add(demand.key)
     return homes
 
 
-def _homes(state: State, demand: Demand, names: frozenset[str], promised: dict[str, int]) -> list[str]:
+def _homes(
+    state: State, demand: Demand, names: frozenset[str], promised: dict[str, int], capacity: _Capacity
+) -> list[str]:
     """As many nodes as one element of it needs, those first that lack least; none when there are not enough.
 
     `promised`: memory slices of each node that jobs before it are to have there, to which it adds its own.
@@ -127,7 +134,9 @@ def _homes(state: State, demand: Demand, names: frozenset[str], promised: dict[s
     profiles = state.serving.profiles.get(demand.gres_class, ())
     able = []
     for name in sorted(names):
-        there, could, size = _capacity(state, name, profiles)
+        each = [capacity(one, profiles) for one, _ in state.recuts.sights.nodes[name].seen]
+        there, could = sum(one[0] for one in each), sum(one[1] for one in each)
+        size = min((one[2] for one in each if one[2]), default=1)
         others = -(-promised.get(name, 0) // size)
         if could - others >= demand.count:
             able.append((max(0, demand.count - max(0, there - others)), name not in demand.wanted_nodes, name, size))
@@ -139,26 +148,25 @@ def _homes(state: State, demand: Demand, names: frozenset[str], promised: dict[s
     return [name for _, _, name, _ in chosen]
 
 
-def _capacity(state: State, node: str, profiles: Sequence[str]) -> tuple[int, int, int]:
-    """Slices of a class that are idle on a node, how many there could be, and the memory slices of the smallest."""
-    sights = state.recuts.sights
-    there = could = size = 0
-    for one, _ in sights.nodes[node].seen:
-        shapes = sights.shapes[one.model]
-        able = [shapes[name] for name in profiles if name in shapes]
-        has = sum(name in profiles for name, _ in one.idle)
-        free = ~(one.blocked | bits_of(shapes, one.fixed))
-        there += has
-        could += max([has, *(_packed(shape, free) for shape in able if one.open)])
-        size = min([shape.size for shape in able] + [size] * (size > 0), default=0)
-    return there, could, max(1, size)
+def _capacity(models: Mapping[str, Shapes], gpu: GpuState, profiles: Sequence[str]) -> tuple[int, int, int]:
+    """Slices of a class that are idle on a GPU, how many there could be, and the memory slices of the smallest."""
+    shapes = models[gpu.model]
+    able = [shapes[name] for name in profiles if name in shapes]
+    there = sum(name in profiles for name, _ in gpu.idle)
+    could = max([there, *(_packed(shapes, gpu, shape) for shape in able if gpu.open)])
+    return there, could, min((shape.size for shape in able), default=0)
 
 
-def _packed(profile: Shape, free: int) -> int:
+def _packed(shapes: Shapes, gpu: GpuState, profile: Shape) -> int:
+    """How many of a profile fit beside what is fixed."""
+    taken = gpu.blocked | bits_of(shapes, gpu.fixed)
     count = end = 0
     for start in sorted(profile.starts):
-        if start >= end and not mask(start, profile.size) & ~free:
+        if start >= end and not mask(start, profile.size) & taken:
             count, end = count + 1, start + profile.size
+    fixed = [name for name, _ in gpu.fixed]
+    while count and media_conflict(shapes, fixed + [profile.name] * count):
+        count -= 1
     return count
 
 

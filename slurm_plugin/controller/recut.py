@@ -5,7 +5,7 @@ taken what was to go, or the step has failed. What no re-cut can serve while job
 in a stretch of a GPU that would hold it is not offered again, until the stretch is free and the next plan cuts it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_plugin.controller import rooms
@@ -46,21 +46,26 @@ def settle(state: State, here: Mapping[str, Here]) -> Recuts:
             events.append(_event("dropped", uuid, target, state.now, why))
         else:
             targets[uuid] = target
-    ends = rooms.ends(state) if state.recuts.rooms else {}
-    kept = {
-        uuid: now
-        for uuid, room in state.recuts.rooms.items()
-        if uuid in gpus
-        and uuid not in targets
-        and not state.paused
-        and (now := rooms.as_now(state, ends, *gpus[uuid], room))
-    }
-    kept = waiting_together(kept)
-    needed = {one.job_id for uuid, one in kept.items() if one.waits or not _serves(state, gpus[uuid][1], one)}
-    still = {uuid: one for uuid, one in kept.items() if one.job_id in needed}
     recuts = replace(state.recuts, targets=targets, changed_at=changed_at, events=tuple(events))
     open_nodes = [name for name, node in here.items() if node.offer is not None]
-    return replace(recuts, rooms=sparing(replace(state, recuts=recuts), open_nodes, still))
+    kept = _still(state, gpus, targets)
+    return replace(recuts, rooms=sparing(replace(state, recuts=recuts), open_nodes, kept))
+
+
+def _still(state: State, gpus: Mapping[str, tuple[Here, Gpu]], targets: Collection[str]) -> dict[str, Room]:
+    """The rooms, by GPU, that still can come to be. A job that has lost a part of its room has no use for the rest."""
+    ends = rooms.ends(state) if state.recuts.rooms else {}
+    kept: dict[str, Room] = {}
+    lost: set[int] = set()
+    for uuid, room in state.recuts.rooms.items():
+        now = rooms.as_now(state, ends, *gpus[uuid], room) if uuid in gpus and not state.paused else None
+        if now is None:
+            lost.add(room.job_id)
+        elif uuid not in targets:
+            kept[uuid] = now
+    kept = waiting_together({uuid: room for uuid, room in kept.items() if room.job_id not in lost})
+    needed = {one.job_id for uuid, one in kept.items() if one.waits or not _serves(state, gpus[uuid][1], one)}
+    return {uuid: one for uuid, one in kept.items() if one.job_id in needed}
 
 
 def _serves(state: State, gpu: Gpu, room: Room) -> bool:
@@ -149,8 +154,8 @@ def _rooms(search: rooms.Search, made: Plan) -> dict[str, Room]:
     """What is kept already, that of one job more that needs several slices of a node, and that of others."""
     state, kept = search.state, dict(search.kept)
     have = {room.job_id for room in kept.values()}
-    waiting = search.question.nowhere
-    first = next(iter(waiting), None) if not any(demand.job_id in have for demand, _ in waiting) else None
+    full = len(have) >= rooms.ROOMS_MAX or any(room.several for room in kept.values())
+    first = None if full else next(iter(search.question.nowhere), None)
     if first is not None:
         demand, names = first
         here = [search.here[name] for name in sorted(names)]

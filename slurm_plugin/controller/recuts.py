@@ -38,6 +38,7 @@ class Room:
     until: int = 0  # when the last job in the way ends at its time limit, Unix seconds; 0: not known
     behind: tuple[int, ...] = ()  # jobs in the way, ascending
     more: tuple[int, ...] = ()  # further starts, for a job that needs several slices of its node
+    several: bool = False  # its job needs more than one slice, and has all their room or none
     waits: bool = False  # jobs are in the way of it, or of other room of its job
 
     @property

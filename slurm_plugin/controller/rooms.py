@@ -13,6 +13,7 @@ from slurm_plugin.controller.question import Question
 from slurm_plugin.controller.recuts import Room
 from slurm_plugin.controller.state import State
 from slurm_plugin.mig.geometry import mask
+from slurm_plugin.mig.layouts import media_conflict
 from slurm_plugin.model import Gpu
 from slurm_plugin.planner.why import Unserved
 
@@ -30,7 +31,8 @@ def ends(state: State) -> Ends:
 def as_now(state: State, when: Ends, node: Here, gpu: Gpu, room: Room) -> Room | None:
     """A room that was kept before; None when it is nobody's any more, or can't come to be."""
     waits = any(job.job_id == room.job_id and not job.on_nodes for job in state.jobs)
-    found = in_the_way(state, when, node, gpu, room.bits) if waits and may_keep(state, node, gpu) else None
+    able = waits and may_keep(state, node, gpu) and has_engines(gpu, room.profile, room.bits, 1 + len(room.more))
+    found = in_the_way(state, when, node, gpu, room.bits) if able else None
     return replace(room, behind=found[0], until=found[1]) if found is not None else None
 
 
@@ -89,14 +91,22 @@ class Search:
             if found is not None and found[0] and found[1] <= self.state.now + AHEAD_S:
                 behind, until = found
                 ranked.append(((not until, until, len(behind), nth, asked.start), asked, behind))
-        if ranked:
-            (never, until, jobs, nth, start), asked, behind = min(ranked, key=lambda one: one[0])
-            rank = (never, until, jobs, nth, name, gpu.index, start)
-            yield rank, gpu.uuid, replace(asked, node=name, behind=behind, until=until)
+        for (never, until, jobs, nth, start), asked, behind in sorted(ranked, key=lambda one: one[0]):
+            if has_engines(gpu, asked.profile, asked.bits, 1):
+                rank = (never, until, jobs, nth, name, gpu.index, start)
+                yield rank, gpu.uuid, replace(asked, node=name, behind=behind, until=until)
+                return
 
 
 def may_keep(state: State, node: Here, gpu: Gpu) -> bool:
     return node.offer is not None and not gpu.fault and follows(state, node.state)
+
+
+def has_engines(gpu: Gpu, profile: str, bits: int, count: int) -> bool:
+    """Could so many slices be in these memory slices, for all that media engines matter, beside what stays?"""
+    shapes = {one.name: one for one in gpu.profiles}
+    stay = (one.profile for one in gpu.instances if one.profile in shapes and not mask(one.start, one.size) & bits)
+    return not media_conflict(shapes, [*stay, *[profile] * count])
 
 
 def in_the_way(state: State, when: Ends, node: Here, gpu: Gpu, bits: int) -> tuple[tuple[int, ...], int] | None:

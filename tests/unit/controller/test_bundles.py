@@ -1,9 +1,15 @@
 """Room that is kept on one node for a job that needs several slices there."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from slurm_plugin.controller.rooms import ROOMS_MAX
 from slurm_plugin.controller.state import WITHHELD
 from tests.unit.controller import pools
 from tests.unit.controller.pools import MIXED, SEVEN, gpu
-from tests.unit.controller.test_recut import FOLLOW, passes
+from tests.unit.controller.test_recut import FOLLOW, passes, promise
 from tests.unit.controller.world import World
 
 
@@ -108,6 +114,96 @@ def test_one_such_job_has_room_at_a_time_and_the_first_comes_first() -> None:
     world.submit("2g.20gb", count=2, priority=9)
     passes(world, 2)
     assert {room.job_id for room in world.recuts.rooms.values()} == {world.next_job - 1}
+
+
+def test_jobs_that_come_before_it_one_by_one_get_no_room_beside_it() -> None:
+    """They are alike, so only the first is looked at: whoever has room already is not."""
+    world = pool(*[(SEVEN,)] * 8)
+    for name in world.gpus:
+        fill(world, name, *every(0))
+    first = world.next_job
+    for priority in range(1, 8):
+        world.submit("3g.40gb", count=2, priority=priority)
+        passes(world, 2)
+        assert {room.job_id for room in world.recuts.rooms.values()} == {first}
+
+
+def test_room_for_several_slices_counts_as_that_of_one_job_like_any_other() -> None:
+    world = pool(*[(SEVEN,)] * (ROOMS_MAX + 2))
+    for name in world.gpus:
+        fill(world, name, *every(0))
+    for _ in range(ROOMS_MAX):
+        world.submit("7g.80gb")
+    alone = set(world.waiting)
+    passes(world, 2)
+    world.submit("3g.40gb", count=2, priority=9)
+    passes(world, 2)
+    assert {room.job_id for room in world.recuts.rooms.values()} == alone
+    del world.waiting[min(alone)]
+    passes(world, 2)
+    assert {room.job_id for room in world.recuts.rooms.values()} == {*world.waiting}
+
+
+def drain(world: World) -> None:
+    world.slurm["n2"] = replace(world.slurm["n2"], state="IDLE+DRAIN")
+
+
+def break_down(world: World) -> None:
+    world.gpus["n2"] = [replace(one, fault="Xid 79") for one in world.gpus["n2"]]
+
+
+def promise_idle(world: World) -> None:
+    """One of the two that are idle by now: each node's room keeps back one."""
+    for job, node in ((1, "n1"), (8, "n2")):
+        world.end(job)
+        world.release(node, job)
+    world.promises = (promise("1g.10gb", 1, idle=True),)
+
+
+@pytest.mark.parametrize("lose", [drain, break_down, promise_idle])
+def test_a_job_that_has_lost_a_part_of_its_room_keeps_none_of_it(lose: Callable[[World], None]) -> None:
+    world = pool((SEVEN,), (SEVEN,))
+    for name in world.gpus:
+        fill(world, name, *every(0))
+    world.submit("7g.80gb", nodes=2)
+    passes(world, 2)
+    assert {room.node for room in world.recuts.rooms.values()} == {"n1", "n2"}
+    lose(world)
+    passes(world, 1)
+    assert not world.recuts.rooms
+
+
+def test_room_is_kept_for_no_more_slices_than_a_gpu_has_media_engines_for() -> None:
+    world = pool((SEVEN,))
+    fill(world, "n1", *every(0))
+    world.submit("1g.10gb+me", count=2)
+    passes(world, 2)
+    assert not world.recuts.rooms
+    for job in range(1, 8):
+        world.end(job)
+        world.release("n1", job)
+    passes(world)
+    assert list(world.waiting) == [8]
+    assert not world.recuts.rooms
+    assert all(world.present[uuid] == "1g.10gb" for uuid in world.idle("n1"))
+
+
+def test_room_for_slices_with_media_engines_is_where_those_in_use_get_free() -> None:
+    """The second GPU's are in use: only where they are can there be others."""
+    busy = (*((("1g.10gb", start)) for start in range(6)), ("1g.10gb+me", 6))
+    world = pool((SEVEN, busy))
+    fill(world, "n1", *every(0, 1))
+    world.submit("1g.10gb+me", count=2)
+    passes(world, 2)
+    assert {(room.text, room.behind) for room in world.recuts.rooms.values()} == {
+        ("1g.10gb+me@0", (1,)),
+        ("1g.10gb+me@6", (14,)),
+    }
+    for job in (1, 14):
+        world.end(job)
+        world.release("n1", job)
+    passes(world)
+    assert 15 in world.jobs
 
 
 def test_a_job_that_needs_more_than_any_node_has_keeps_nothing() -> None:

@@ -133,6 +133,15 @@ def test_room_is_let_go_where_it_would_keep_back_what_a_guarantee_lacks() -> Non
     assert sparing(state(), ("n1", "n2"), rooms) == rooms
 
 
+def test_room_of_one_job_is_let_go_as_a_whole() -> None:
+    rooms = {
+        f"GPU-{name}": Room(node=name, profile="3g.40gb", start=0, size=4, job_id=1, since=0.0, several=True)
+        for name in ("n1", "n2")
+    }
+    for count, kept in ((6, ["GPU-n1", "GPU-n2"]), (7, []), (10, [])):
+        assert list(sparing(state(promise("1g.10gb", count=count)), ("n1", "n2"), rooms)) == kept
+
+
 def test_one_that_lacks_some_already_lets_go_what_is_not_its_own() -> None:
     one = state(promise("3g.40gb", count=9, idle=True), layout=MIXED)
     small = tuple(placed for placed in MIXED if placed[0] == "1g.10gb")

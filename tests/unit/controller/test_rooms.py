@@ -8,7 +8,7 @@ import pytest
 from slurm_plugin.controller.rooms import ROOMS_MAX
 from slurm_plugin.ports import QueuedJob
 from tests.unit.controller.pools import SEVEN
-from tests.unit.controller.test_recut import cluster, fill
+from tests.unit.controller.test_recut import cluster, fill, passes
 from tests.unit.controller.world import World
 
 
@@ -40,6 +40,30 @@ def test_who_finds_no_gpu_leaves_room_for_the_next() -> None:
     world.submit("3g.40gb")
     (room,) = world.decide(world.views()).recuts.rooms.values()
     assert (room.profile, room.start) == ("3g.40gb", 4)
+
+
+def test_room_for_media_engines_is_where_those_in_use_get_free() -> None:
+    """Anywhere else it would lie idle, and never be cut."""
+    world = cluster((*((("1g.10gb", start)) for start in range(6)), ("1g.10gb+me", 6)))
+    fill(world, "n1", *range(7))
+    last = max(world.jobs)
+    world.jobs[last] = replace(world.jobs[last], limit_s=3000)  # the others end sooner
+    world.jobs |= {job: replace(run, limit_s=600) for job, run in world.jobs.items() if job != last}
+    world.submit("1g.10gb+me")
+    (room,) = world.decide(world.views()).recuts.rooms.values()
+    assert (room.start, room.behind) == (6, (last,))
+
+
+def test_room_is_let_go_when_others_have_its_media_engines() -> None:
+    world = full(1)
+    world.submit("1g.10gb+me")
+    passes(world, 2)
+    assert world.recuts.rooms["GPU-g1"].start == 0
+    (one,) = world.gpus["n1"]
+    others = tuple(replace(i, profile="1g.10gb+me", foreign=True) if i.start == 6 else i for i in one.instances)
+    world.gpus["n1"] = [replace(one, instances=others)]
+    passes(world, 1)
+    assert not world.recuts.rooms
 
 
 class Counted(tuple[QueuedJob, ...]):
