@@ -25,10 +25,12 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.runner import Runner
 from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, hash_of
 from federation.stage.spool import Home, Spool
+from federation.wire.convert import MAX_MESSAGE_BYTES, MAX_TEXT, spec_from_wire, spec_to_wire
 from slurm_plugin import request
 
 MOST_AHEAD_S = 86_400.0  # how far a token's time may be from ours
 MOST_OUTPUTS = 1000  # patterns
+MOST_SPEC_BYTES = MAX_MESSAGE_BYTES - (64 << 10)  # as it crosses: its key, pool and signature go with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,9 @@ async def submit(
         manifest = await _take_inputs(front.spool, token, home, told["inputs"], reader)
         await asyncio.to_thread(front.spool.finish, token, manifest)
         inputs = tuple(Input(path=one.path, size=one.size, sha256=one.sha256) for one in manifest.files)
-        job = await front.runner.accept(token, replace(spec, inputs=inputs))
+        spec = replace(spec, inputs=inputs)
+        _check_crosses(spec)
+        job = await front.runner.accept(token, spec)
     except BaseException:
         if await front.runner.read(lambda store: store.job(token)) is None:
             front.spool.drop(token)
@@ -112,6 +116,9 @@ def _spec(front: Front, caller: Caller, told: Mapping[str, Any], script: bytes) 
 def _check(caller: Caller, spec: JobSpec) -> None:
     if not caller.user:
         raise Refused("you are nobody on this host: a job needs a user")
+    for what, told in (("user", spec.user), ("account", spec.account), ("gres", spec.gres), ("site", spec.pin)):
+        if not told.isprintable() or len(told) > MAX_TEXT:
+            raise Refused(f"this {what} is no name: it is too long, or has what can't be printed")
     if not 1 <= spec.cpus < 1 << 31 or not 0 <= spec.memory_mib < 1 << 40 or not 0 <= spec.time_limit_s < 1 << 31:
         raise Refused("CPUs, memory and time must be numbers that a job can have")
     check(spec)
@@ -124,6 +131,20 @@ def _check(caller: Caller, spec: JobSpec) -> None:
         parts_of(pattern)
     if spec.outputs and os.geteuid() not in (0, caller.uid):
         raise Refused(f"the daemon is not root's: it can't write files as {caller.user}")
+    _check_crosses(spec)
+
+
+def _check_crosses(spec: JobSpec) -> None:
+    """What other sites would not take may not wait here for them: it would end its link again and again."""
+    try:
+        told = spec_to_wire(spec)
+        spec_from_wire(told)
+    except ValueError as error:
+        raise Refused(f"no site could take this job: {error}") from None
+    if told.ByteSize() > MOST_SPEC_BYTES:
+        raise Refused(
+            f"the job is larger than {MOST_SPEC_BYTES >> 20} MiB without its files", hint="--stage-in brings files"
+        )
 
 
 def _check_account(front: Front, caller: Caller, spec: JobSpec) -> None:

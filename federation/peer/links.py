@@ -66,6 +66,12 @@ class Links:
             except (FedError, grpc.aio.AioRpcError) as error:
                 why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
                 log.info("peer.unreachable", extra={"site": site, "why": why, "again_in_s": wait_s})
+            except asyncio.CancelledError:  # gRPC's too, of a call whose requests failed
+                if (task := asyncio.current_task()) is None or task.cancelling():
+                    raise
+                log.warning("peer.cut", extra={"site": site, "again_in_s": wait_s})
+            except Exception:
+                log.exception("peer.failed", extra={"site": site, "again_in_s": wait_s})
             wait_s = FIRST_REDIAL_S if session.agreed else wait_s
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, MOST_REDIAL_S)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from federation.errors import FedError, Refused
 from federation.model.messages import MOST_CHANGES, Busy, Changes, Message, Submit
 from federation.proto.federation.v1 import federation_pb2 as pb
-from federation.wire.convert import from_wire, to_wire
+from federation.wire.convert import MAX_MESSAGE_BYTES, from_wire, to_wire
 from federation.wire.hello import BATCHES, SUBMITS, Agreed, agree, hello
 
 log = logging.getLogger(__name__)
@@ -55,17 +55,21 @@ class Session:
         self._came, self._went = asyncio.Event(), asyncio.Event()
         self._ended = False
 
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
     def send(self, message: Message) -> bool:
         """False: dropped."""
         if self._ended:
             return False
         if isinstance(message, Submit):
-            if self._credit <= 0 or self._held:
-                if len(self._held) >= MOST_HELD:
-                    return False
-                self._held.append(message)
-                return True
-            self._credit -= 1
+            if self._credit > 0 and not self._held:
+                return self._put_submit(message)
+            if len(self._held) >= MOST_HELD:
+                return False
+            self._held.append(message)
+            return True
         return self._put(message)
 
     # -- out
@@ -74,24 +78,33 @@ class Session:
         """What is to be written to the stream, until the session ends."""
         while not self._ended:
             if not self._out:
+                self._more_credit(0)  # for those that found the queue full
+            if not self._out:
                 self._to_send.clear()
                 await self._to_send.wait()
-            elif self.agreed is not None and BATCHES in self.agreed.features and len(self._out) > 1:
-                yield self._batch()
+                continue
+            if self.agreed is not None and BATCHES in self.agreed.features and len(self._out) > 1:
+                envelope = self._batch()
             else:
-                yield self._envelope(self._out.popleft())
+                envelope = self._envelope(self._out.popleft())
+            if envelope is not None:
+                yield envelope
 
-    def _batch(self) -> pb.Envelope:
+    def _batch(self) -> pb.Envelope | None:
         found: list[pb.Envelope] = []
         room = BATCH_BYTES
         while self._out and len(found) < MOST_TOGETHER:
             envelope = self._envelope(self._merged(self._out.popleft()))
+            if envelope is None:
+                continue
             room -= envelope.ByteSize()
             if found and room < 0:
                 self._out.appendleft(envelope)
                 break
             found.append(envelope)
-        return found[0] if len(found) == 1 else pb.Envelope(batch=pb.Batch(messages=found))
+        if len(found) < 2:
+            return found[0] if found else None
+        return pb.Envelope(batch=pb.Batch(messages=found))
 
     def _merged(self, message: Message | pb.Envelope) -> Message | pb.Envelope:
         """Changes that follow on each other are one, of fewer records than ask for more."""
@@ -106,13 +119,32 @@ class Session:
             self._out.popleft()
         return Changes(journal=message.journal, after=message.after, upto=upto, records=tuple(records))
 
-    def _envelope(self, message: Message | pb.Envelope) -> pb.Envelope:
+    def _envelope(self, message: Message | pb.Envelope) -> pb.Envelope | None:
+        """None: a fault of ours, with one message. It is dropped: the link is as good as it was."""
         if isinstance(message, pb.Envelope):
             return message
-        envelope = to_wire(message)
-        if isinstance(message, Submit) and (signature := self._border.sign(self.site, message)) is not None:
-            envelope.submit.signature.CopyFrom(signature)
+        try:
+            envelope = to_wire(message)
+            if isinstance(message, Submit) and (signature := self._border.sign(self.site, message)) is not None:
+                envelope.submit.signature.CopyFrom(signature)
+            if envelope.ByteSize() > MAX_MESSAGE_BYTES:
+                raise ValueError(f"{envelope.ByteSize()} bytes are more than a message may have")  # noqa: TRY301
+        except Exception:
+            log.exception("message.not_sent", extra={"site": self.site, "kind": type(message).__name__})
+            if isinstance(message, Submit):
+                self._more_credit(1)
+            return None
         return envelope
+
+    def _put_submit(self, submit: Submit) -> bool:
+        done = self._put(submit)
+        self._credit -= done
+        return done
+
+    def _more_credit(self, submits: int) -> None:
+        self._credit = min(self._credit + submits, MOST_HELD)
+        while self._held and self._credit > 0 and self._put_submit(self._held[0]):
+            self._held.popleft()
 
     def _put(self, message: Message | pb.Envelope) -> bool:
         if len(self._out) >= MOST_OUT:
@@ -168,10 +200,7 @@ class Session:
     def _take(self, envelope: pb.Envelope) -> None:
         """Raises ValueError."""
         if envelope.WhichOneof("message") == "credit":
-            self._credit = min(self._credit + envelope.credit.submits, MOST_HELD)
-            while self._held and self._credit > 0:
-                self._credit -= 1
-                self._put(self._held.popleft())
+            self._more_credit(envelope.credit.submits)
             return
         message = from_wire(envelope)
         if message is None:

@@ -47,10 +47,12 @@ class Service(FederationServicer):
 
     async def Control(self, request_iterator: AsyncIterator[pb.Envelope], context: _Context) -> None:
         session = self._links.session(self._calling_site())
+        serving = asyncio.ensure_future(self._links.serve(session, request_iterator))
         writing = asyncio.create_task(_write(session.outgoing(), context))
+        writing.add_done_callback(lambda _: session.ended or serving.cancel())  # a link that is mute is none
         refused: Refused | None = None
         try:
-            await self._links.serve(session, request_iterator)
+            await serving
         except Refused as error:
             refused = error
         finally:

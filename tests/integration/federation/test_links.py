@@ -13,7 +13,7 @@ import pytest
 
 from federation.model.messages import Message
 from federation.peer.links import OPTIONS, Links
-from federation.peer.session import Border
+from federation.peer.session import Border, Session
 from federation.pki.gate import OPTIONS as GATE_OPTIONS
 from federation.pki.gate import Gate, calling_site, open_port
 from federation.pki.pace import Pace
@@ -109,6 +109,29 @@ async def test_a_server_that_goes_and_comes_is_dialled_again(ends: tuple[End, En
                     await asyncio.wait_for(edge.heard.wait(), 30)
                     await until(lambda: all_done(edge.site, [token]))
     assert list(hpc.site.backend.ran.values()) == [1]
+
+
+@pytest.mark.parametrize("at", ["edge", "hpc"])
+async def test_an_end_that_fails_to_speak_is_linked_anew(
+    ends: tuple[End, End], at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge, hpc = ends
+    whole = Session.outgoing
+    failed: list[Session] = []
+
+    async def outgoing(session: Session) -> AsyncIterator[pb.Envelope]:
+        async for envelope in whole(session):
+            if not failed and session._border.site == at and session.agreed is not None:
+                failed.append(session)
+                raise ZeroDivisionError
+            yield envelope
+
+    monkeypatch.setattr(Session, "outgoing", outgoing)
+    async with up(edge) as runner, up(hpc), hpc.served() as port, edge.dialling("hpc", port):
+        token = uuid4()
+        await runner.accept(token, SPEC)
+        await until(lambda: all_done(edge.site, [token]))
+    assert len(failed) == 1
 
 
 NOT_HELLO = pb.Envelope(release=pb.Release())

@@ -1,8 +1,8 @@
 """One stream with a peer: what is there to be said goes together, what comes is handed on together, in its order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pytest
@@ -12,6 +12,7 @@ from federation.model.messages import MOST_CHANGES, Changes, Follow, Message, Re
 from federation.model.spec import JobSpec
 from federation.model.states import Target
 from federation.model.token import Key
+from federation.peer import session as sessions
 from federation.peer.session import BATCH_BYTES, MOST_TOGETHER, Border, Session, messages_in
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.wire.convert import from_wire, to_wire
@@ -155,6 +156,51 @@ async def test_what_comes_while_others_become_durable_is_handed_on_together_afte
     await end.until_heard(len(sent))
     assert [message for part in end.heard for message in part] == sent
     assert max(map(len, end.heard)) > 100
+    await end.end(running)
+
+
+@pytest.mark.parametrize("features", [(BATCHES,), ()])
+@pytest.mark.parametrize("account", ["\udc80", "x" * (9 << 20)])
+async def test_a_message_that_can_not_be_said_is_dropped_alone(features: tuple[str, ...], account: str) -> None:
+    end = End(features)
+    end.session._border = Border(site="edge", software="test", receive=end.receive, sign=_fails_for(9))
+    running = await end.begin()
+    bad = replace(submit(2), spec=JobSpec(user="ann", account=account))
+    for one in (submit(1), bad, submit(9), submit(3)):
+        assert end.session.send(one)
+    said = [await end.said() for _ in range(1 if features else 2)]
+    parts = [one for told in said for one in (told.batch.messages or (told,))]
+    assert [from_wire(one) for one in parts] == [submit(1), submit(3)]
+    for number in range(10, 10 + SUBMITS - 2):  # those that were dropped took no credit
+        assert end.session.send(submit(number))
+    assert not end.session._held
+    await end.end(running)
+
+
+def _fails_for(number: int) -> Callable[[str, Submit], None]:
+    def sign(site: str, message: Submit) -> None:
+        if message.key.token.int == number:
+            raise ZeroDivisionError
+
+    return sign
+
+
+async def test_a_full_queue_loses_no_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_OUT", 2)
+    end = End(features=())
+    running = await end.begin()
+    assert [end.session.send(submit(number)) for number in range(SUBMITS)] == [True, True, *[False] * (SUBMITS - 2)]
+    for number in range(2):
+        assert from_wire(await end.said()) == submit(number)
+    for number in range(2, SUBMITS):
+        assert end.session.send(submit(number))
+        assert from_wire(await end.said()) == submit(number)
+    for number in range(5):
+        assert end.session.send(submit(1000 + number))  # they wait for credit
+    assert [end.session.send(release(number)) for number in range(3)] == [True, True, False]
+    end.comes.put_nowait(pb.Envelope(credit=pb.Credit(submits=5)))
+    told = [from_wire(await end.said()) for _ in range(7)]
+    assert told == [release(0), release(1), *(submit(1000 + number) for number in range(5))]
     await end.end(running)
 
 
