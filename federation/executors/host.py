@@ -13,7 +13,7 @@ from federation.executors import layout
 from federation.executors.layout import Record
 from federation.executors.spool import Spool
 from federation.model.spec import JobSpec
-from federation.model.states import Outcome
+from federation.model.states import End, Outcome
 from federation.model.token import Key
 from federation.ports import Place
 from slurm_plugin.catalogue import MAX_BYTES
@@ -39,7 +39,8 @@ class Host(Protocol):
     async def here(self, key: Key, outcome: Outcome) -> bool:
         """Whether all that a job that ended left is in its `place`; what is not there yet is being brought."""
 
-    async def fence(self, key: Key) -> bool: ...
+    async def fence(self, key: Key, end: End | None = None) -> bool:
+        """See `federation.ports.Executor`. `end`: how the backend ended it before it started; it stays there."""
 
     async def forget(self, key: Key) -> None: ...
 
@@ -83,8 +84,8 @@ class MountedHost:
     async def here(self, key: Key, outcome: Outcome) -> bool:  # noqa: ARG002
         return True
 
-    async def fence(self, key: Key) -> bool:
-        return await asyncio.to_thread(self._spool.fence, key)
+    async def fence(self, key: Key, end: End | None = None) -> bool:
+        return await asyncio.to_thread(self._spool.fence, key, end)
 
     async def forget(self, key: Key) -> None:
         await asyncio.to_thread(self._spool.forget, key)

@@ -26,7 +26,7 @@ from federation.model.token import Key
 
 WORK, SCRIPT, GO, WRAPPER, CLAIM, SESSION, EXIT = "work", "script", "go", "wrapper", "claim", "session", "exit"
 STDOUT, STDERR = "stdout", "stderr"
-FENCE = "fence"  # the claim's text when we made it, so that the attempt never runs
+FENCE = "fence"  # the claim's text when we made it, so that the attempt never runs; after a dot, how it had ended
 MARK = "FED_JOB"  # a variable of each process of a job, with its key
 
 MAX_SCRIPT = 4 << 20  # bytes; Slurm's own default
@@ -45,9 +45,13 @@ _FOLDER = re.compile(r"([0-9a-f]{32})\.(\d{1,9})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who has an attempt. `pid`, `start` (ticks since boot) and `boot` name one process for all time."""
+    """Who has an attempt. `pid`, `start` (ticks since boot) and `boot` name one process for all time.
+
+    `end`, of a fence: how its backend had ended it before it started; None: somebody wanted that it never runs.
+    """
 
     fence: bool = False
+    end: End | None = None
     pid: int = 0
     start: int = 0
     boot: str = ""
@@ -146,10 +150,18 @@ def argv(folder: str, limit_s: int) -> list[str]:
     return ["/bin/sh", f"{folder}/{WRAPPER}", folder, str(limit_s)]
 
 
+def fence(end: End | None) -> str:
+    """The text of a fence."""
+    return FENCE if end is None else f"{FENCE}.{end.value.replace('_', '-')}"
+
+
+_FENCES = {fence(end): end for end in (None, *End)}
+
+
 def parse_claim(text: str) -> Claim:
     """A text that is none of ours was put there by the user: the attempt is his, and no process has it."""
-    if text == FENCE:
-        return Claim(fence=True)
+    if text in _FENCES:
+        return Claim(fence=True, end=_FENCES[text])
     found = _CLAIM.fullmatch(text)
     if found is None:
         return Claim()

@@ -163,7 +163,7 @@ class SlurmExecutor:
         handle = max((row.job_id for row in live or over), key=lambda one: (len(one), one), default="")
         claim = record.claim
         if record.fenced:
-            return Seen(sight=Sight.FENCED)
+            return _fenced(record)
         if claim is None:
             if live or all(map(_not_launched, over)):
                 return Seen(sight=Sight.PENDING if live else Sight.ABSENT, handle=handle)
@@ -181,10 +181,13 @@ class SlurmExecutor:
         return replace(started, sight=Sight.EXITED, outcome=outcome)
 
     async def _ended_unclaimed(self, key: Key, handle: str, over: Sequence[Row]) -> Seen | None:
-        """Somebody cancelled it while it waited, or its node could not start it: so nobody may start it any more."""
-        if not await self._host.fence(key):
-            return None
+        """Somebody cancelled it while it waited, or its node could not start it: so nobody may start it any more.
+
+        Crash: how it ended stands in the claim, for whoever looks next.
+        """
         end = next((end for row in over if (end := end_of(row.state)) is not None), End.LOST)
+        if not await self._host.fence(key, end):
+            return None
         why = f"Slurm says {over[-1].state.split(' ')[0]} of job {handle}, which never claimed its attempt"
         return Seen(sight=Sight.EXITED, handle=handle, outcome=Outcome(end=end, ended_at=time.time(), reason=why))
 
@@ -225,6 +228,15 @@ class SlurmExecutor:
 
     async def forget(self, key: Key) -> None:
         await self._host.forget(key)
+
+
+def _fenced(record: Record) -> Seen:
+    """It never runs: since somebody wanted that, or since Slurm had ended it."""
+    if record.claim is None or record.claim.end is None:
+        return Seen(sight=Sight.FENCED)
+    why = f"Slurm said {record.claim.end.value} before it started"
+    outcome = Outcome(end=record.claim.end, ended_at=record.since or time.time(), reason=why)
+    return Seen(sight=Sight.EXITED, outcome=outcome)
 
 
 def _wants_slurm(record: Record) -> bool:

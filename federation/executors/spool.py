@@ -17,6 +17,7 @@ from federation.access.paths import Folder
 from federation.errors import Refused, Unavailable
 from federation.executors import layout
 from federation.executors.layout import Record
+from federation.model.states import End
 from federation.model.token import Key
 from federation.ports import Place
 
@@ -118,16 +119,16 @@ class Spool:
         except (FileNotFoundError, Refused):
             return ""
 
-    def fence(self, key: Key) -> bool:
-        """Whether the claim is ours now, durably. Raises Unavailable."""
+    def fence(self, key: Key, end: End | None = None) -> bool:
+        """Whether the claim is ours now, durably: that of the first who fenced it. Raises Unavailable."""
         self.open()
         folder = self.folder(key)
         try:
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
             with suppress(FileExistsError):
-                (folder / layout.CLAIM).symlink_to(layout.FENCE)
-            ours = self.record(key).claim == layout.parse_claim(layout.FENCE)
+                (folder / layout.CLAIM).symlink_to(layout.fence(end))
+            ours = self.record(key).fenced
             for path in (folder, self.root):
                 _sync(path)
         except OSError as error:

@@ -23,7 +23,7 @@ from federation.executors.ssh_files import SshFiles
 from federation.executors.ssh_link import SshLink, words
 from federation.executors.ssh_shell import Shell
 from federation.model.spec import JobSpec
-from federation.model.states import Outcome
+from federation.model.states import End, Outcome
 from federation.model.token import Key
 from federation.ports import Place
 from slurm_plugin.errors import SlurmUnavailable
@@ -85,9 +85,9 @@ class SshHost:
                 since[key] = 0.0
         return since
 
-    async def fence(self, key: Key) -> bool:
-        said = await self._shell.sh(ssh_scripts.fence(await self._shell.root(), key))
-        return said.out.strip() == layout.FENCE.encode()
+    async def fence(self, key: Key, end: End | None = None) -> bool:
+        said = await self._shell.sh(ssh_scripts.fence(await self._shell.root(), key, end))
+        return layout.parse_claim(said.out.decode("ascii", "replace").strip()).fence
 
     async def forget(self, key: Key) -> None:
         self._files.forget(key)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from federation.executors import layout
 from federation.executors.layout import Record
 from federation.executors.ssh_link import words
+from federation.model.states import End
 from federation.model.token import Key
 
 END = "all told"  # the last line: what was cut off has none
@@ -84,11 +85,11 @@ def parse_records(text: str, since: Mapping[Key, float]) -> dict[Key, Record]:
     return found
 
 
-def fence(root: str, key: Key) -> str:
+def fence(root: str, key: Key, end: End | None) -> str:
     path = words([f"{root}/{layout.name_of(key)}"])
     return f"""\
 umask 077; mkdir -p {path} && cd {path} || exit 1
-ln -s {layout.FENCE} {layout.CLAIM} 2> /dev/null
+ln -s {layout.fence(end)} {layout.CLAIM} 2> /dev/null
 sync . .. 2> /dev/null
 readlink {layout.CLAIM} || echo other"""
 

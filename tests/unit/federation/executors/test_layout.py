@@ -28,12 +28,13 @@ def test_a_key_is_its_folders_name_and_back() -> None:
 def test_a_claim_names_one_process_for_all_time() -> None:
     claim = Claim(pid=17, start=99, boot=BOOT, at=1700000000.0)
     assert parse_claim(f"run.17.99.{BOOT}.1700000000") == claim
-    assert parse_claim("fence") == Claim(fence=True)
+    for end in (None, *End):
+        assert parse_claim(layout.fence(end)) == Claim(fence=True, end=end)
 
 
 @given(st.text())
 def test_a_claim_of_any_text_is_a_claim(text: str) -> None:
-    assert parse_claim(text).fence is (text == "fence")
+    assert parse_claim(text).fence is (text in {layout.fence(end) for end in (None, *End)})
 
 
 @pytest.mark.parametrize(

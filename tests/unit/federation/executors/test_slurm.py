@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
@@ -60,8 +60,9 @@ class Host:
     async def here(self, key: Key, outcome: Outcome) -> bool:
         return True
 
-    async def fence(self, key: Key) -> bool:
+    async def fence(self, key: Key, end: End | None = None) -> bool:
         self.fenced.append(key)
+        self.record = replace(self.record, claim=Claim(fence=True, end=end)) if self.ours else self.record
         return self.ours
 
     async def forget(self, key: Key) -> None:
@@ -173,6 +174,10 @@ async def test_what_ended_before_its_claim_is_claimed_by_us_and_then_over(state:
     assert seen is not None
     assert seen.outcome is not None
     assert (seen.sight, seen.outcome.end, seen.outcome.started_at, host.fenced) == (Sight.EXITED, end, None, [KEY])
+    again = await look(Host(host.record))  # the first answer was lost, and Slurm may have forgotten
+    assert again is not None
+    assert again.outcome is not None
+    assert (again.sight, again.outcome.end, again.outcome.started_at) == (Sight.EXITED, end, None)
 
 
 async def test_what_its_node_could_not_start_and_cancelled_is_handed_over_again() -> None:
