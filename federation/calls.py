@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look
 from federation.engine.target import TargetSide
-from federation.errors import FedError, OutcomeUnknown, Refused, Unavailable
+from federation.errors import FedError, NoRoom, OutcomeUnknown, Refused, Unavailable
 from federation.ports import Executor, Now
 from federation.store.store import Store
 
@@ -83,6 +83,9 @@ class Calls:
         except Refused as error:
             why = str(error)
             return lambda store: target.rejected(store, key, why, clock())
+        except NoRoom as error:
+            why = str(error)
+            return lambda store: target.no_room(store, key, why, clock())
         except Unavailable as error:
             why = str(error)
             return lambda store: target.not_handed_over(store, key, why, clock())

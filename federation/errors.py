@@ -5,6 +5,7 @@
     ├── IllegalEvent       a job in this state can't have this happen to it       exit 3
     ├── Refused            policy or a backend said no, for good                  exit 4
     ├── Unavailable        certain: nothing was done                             exit 5, transient
+    │   └── NoRoom         a backend that is well, and full now
     ├── OutcomeUnknown     asked, and no answer: it may have been done            exit 6, transient
     ├── StoreError         the site's journal                                     exit 7
     │   ├── StoreUnfit     wrong file system, newer version, damaged: not opened
@@ -46,6 +47,10 @@ class Unavailable(FedError):
     code = "unavailable"
     exit_code = 5
     transient = True
+
+
+class NoRoom(Unavailable):
+    code = "no_room"
 
 
 class OutcomeUnknown(FedError):

@@ -54,7 +54,8 @@ class Executor(Protocol):
     async def submit(self, key: Key, spec: JobSpec, user: str) -> str:
         """Hand it over, and tell the backend's name for it.
 
-        Raises Refused (for good), Unavailable (certain: it is not there), OutcomeUnknown (it may be).
+        Raises Refused (for good), Unavailable (certain: it is not there), of that NoRoom (it is full now, which is no
+        failure), OutcomeUnknown (it may be there).
         """
 
     async def look(self, keys: Sequence[Key]) -> Mapping[Key, Seen]:

@@ -136,7 +136,7 @@ class Runner:
     async def link(self, site: str, up: bool) -> None:
         await self.act(lambda store: self.engine.origin.link(store, site, up, self._clock()))
         if up:
-            self._adapters.peers.send(site, self._may_use(site, await self._rooms()))
+            self._adapters.peers.send(site, self._may_use(site, *await self._rooms()))
 
     async def inputs_here(self, key: Key) -> None:
         await self.act(lambda store: self.engine.target.inputs_here(store, key, self._clock()))
@@ -219,18 +219,26 @@ class Runner:
 
     async def tell_rooms(self) -> None:
         """Each site hears of the pools that it may use."""
-        rooms = await self._rooms()
+        rooms, taken = await self._rooms()
         for site in self.engine.sites.all():
             if site.name != self.engine.name:
-                self._adapters.peers.send(site.name, self._may_use(site.name, rooms))
+                self._adapters.peers.send(site.name, self._may_use(site.name, rooms, taken))
         await self.message(self.engine.name, rooms)
 
-    def _may_use(self, site: str, rooms: Rooms) -> Rooms:
+    def _may_use(self, site: str, rooms: Rooms, taken: Counter[tuple[str, str]]) -> Rooms:
+        """Its pools, and of their room what its rules leave it."""
         guest = self.engine.target.house.guests.get(site)
-        return Rooms(pools=tuple(room for room in rooms.pools if guest is not None and room.pool in guest.pools))
+        if guest is None:
+            return Rooms(pools=())
+        left = max(0, guest.most_jobs - sum(count for (_, origin), count in taken.items() if origin == site))
+        pools = (room for room in rooms.pools if room.pool in guest.pools)
+        return Rooms(pools=tuple(replace(room, free_jobs=min(room.free_jobs, left)) for room in pools))
 
-    async def _rooms(self) -> Rooms:
-        """What each pool's backend says, less what this site's own rules leave. A pool that can't tell has none."""
+    async def _rooms(self) -> tuple[Rooms, Counter[tuple[str, str]]]:
+        """What each pool's backend says, less what this site's own rules leave. A pool that can't tell has none.
+
+        And how many attempts take room, for each (pool, origin).
+        """
         taken = await self._writer.run(lambda store: Counter(store.attempts()))
         pools = self.engine.target.house.pools.items()
         found = await asyncio.gather(*(self._room(pool) for pool, _ in pools))
@@ -240,7 +248,7 @@ class Runner:
             free_jobs = max(0, min(room.free_jobs, most - open_jobs)) if self._accepting else 0
             why = room.why if self._accepting else "its site is draining"
             rooms.append(replace(room, pool=pool, free_jobs=free_jobs, why=why))
-        return Rooms(pools=tuple(rooms))
+        return Rooms(pools=tuple(rooms)), taken
 
     async def _room(self, pool: str) -> Room:
         why = f"no answer within {ROOM_S:g} s"

@@ -7,6 +7,8 @@ from federation.ports import Now
 
 FIRST_RETRY_S, MOST_RETRY_S = 1.0, 300.0
 FIRST_POLL_S, MOST_POLL_S = 2.0, 30.0
+ROOM_POLL_S = 5.0  # until a full pool is tried again, when no end of a job there is heard
+ROOM_POLLS_PER_S = 2.0  # of one pool when many wait for it
 
 
 def record(attempt: Attempt) -> Record:
@@ -28,6 +30,10 @@ def retry_s(tries: int) -> float:
 def poll_s(tries: int) -> float:
     """Between looks at what a backend has: short ones at first, for short jobs."""
     return min(FIRST_POLL_S * (1 << min(tries, 16)), MOST_POLL_S)
+
+
+def room_poll_s(waiting: int) -> float:
+    return min(max(ROOM_POLL_S, waiting / ROOM_POLLS_PER_S), MOST_RETRY_S)
 
 
 def again(known: Attempt, why: str, now: Now) -> Attempt:

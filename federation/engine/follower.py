@@ -20,7 +20,7 @@ MOST_FORGOTTEN = 500  # jobs of one page, when a target's journal is new
 OVER = (Target.ENDED, Target.RELEASED)
 _FIRST = UUID(int=0)
 _SENT = (Origin.SENDING, Origin.UNKNOWN)
-_FAILURES = NEVER_LET_IN | {End.LOST, End.NODE_FAIL}
+_FAILURES = frozenset({End.REFUSED, End.LOST, End.NODE_FAIL})
 
 
 class Follower:
@@ -35,7 +35,7 @@ class Follower:
         self.sites[site].heard = now.mono
         match message:
             case Rooms():
-                if more := self.sites.offered(site, message):
+                if more := self.sites.offered(site, message, now):
                     store.wake_queued(now.wall, min(more, MOST_WOKEN))
                 return []
             case Busy():
@@ -131,6 +131,8 @@ class Follower:
 
     def _goes_on(self, store: Store, job: Job, record: Record, now: Now) -> list[Effect]:
         changed = job
+        if job.state in _SENT:
+            self.sites.took(job.site, job.pool)
         if record.state is Target.RUNNING and job.state in (*_SENT, Origin.ACCEPTED):
             self.sites.breaker(f"{job.site}/{job.pool}").worked()
             changed = job.on(OriginEvent.STARTED, started_at=record.started_at, due_at=None, tries=0, why="")
@@ -148,7 +150,9 @@ class Follower:
     def _over(self, store: Store, job: Job, record: Record, now: Now) -> list[Effect]:
         outcome = record.outcome or Outcome(end=End.LOST, reason=f"{job.site} does not tell how it ended")
         breaker = self.sites.breaker(f"{job.site}/{job.pool}")
-        if outcome.end in _FAILURES:
+        if outcome.end is End.NO_ROOM:
+            self.sites.full(job.site, job.pool, outcome.reason[:MOST_REASON], now)
+        elif outcome.end in _FAILURES:
             breaker.failed(now.mono)
         elif outcome.started_at is not None:
             breaker.worked()
@@ -158,6 +162,7 @@ class Follower:
         kept = record.state is Target.ENDED
         if outcome.end in NEVER_LET_IN:
             return self._refused(store, job, outcome, kept, now)
+        self.sites.ended(job.site, job.pool)
         cost = _cost(store, job, outcome, now)
         replaced = outcome.end in (End.LOST, End.LEASE) and job.lease.on_silence is OnSilence.REPLACE
         if job.state is Origin.REQUEUING or (replaced and job.state is not Origin.STOPPING):

@@ -43,6 +43,7 @@ class OriginSide:
         self.sites = sites
         self.rules = rules
         self.more_due = False  # the last pass was a full one
+        self._waits = False  # a job found no pool, and may wait yet
 
     # -- what users ask
 
@@ -127,6 +128,7 @@ class OriginSide:
     def due(self, store: Store, now: Now) -> list[Effect]:
         """One pass: at most MOST_DUE jobs and as many commands."""
         effects: list[Effect] = []
+        self._wake(store, now)
         jobs, commands = store.due_jobs(now.wall, MOST_DUE), store.due_commands(now.wall, MOST_DUE)
         self.more_due = MOST_DUE in (len(jobs), len(commands))
         for job in jobs:
@@ -141,6 +143,12 @@ class OriginSide:
                 effects.append(follow(store, site.name))
             effects += self._replace(store, site.name, now.mono - site.heard, now)
         return effects
+
+    def _wake(self, store: Store, now: Now) -> None:
+        """For each job that ended anywhere, one that waits."""
+        freed, self.sites.freed = self.sites.freed, 0
+        if freed and self._waits:
+            self._waits = store.wake_queued(now.wall, min(freed, MOST_WOKEN)) > 0
 
     def forget(self, store: Store, now: Now) -> int:
         store.forget_charges(int((now.wall - self.rules.keep_s) // DAY_S))
@@ -177,6 +185,7 @@ class OriginSide:
         ask = Ask(spec=spec, avoid=job.avoid, spent=spent, now=now.wall)
         choice = choose(ask, self.sites.pools(store.jobs(), now), self.rules.placing)
         if choice.pool is None:
+            self._waits = True
             later = replace(job, due_at=now.wall + RECHOOSE_S, reasons=choice.reasons, why=choice.why)
             store.save_job(later, was=job)
             return []

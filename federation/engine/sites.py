@@ -1,7 +1,7 @@
 """What an origin knows of the sites it may use, in memory: it is heard anew after every restart."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from federation.model.messages import Room, Rooms
 from federation.model.states import Origin
@@ -10,6 +10,8 @@ from federation.policy.choose import Pool
 from federation.ports import Now
 
 SILENT_S = 20.0  # a site that was not heard for longer, though there seems to be a link, gets no new job
+WARY_S = 60.0  # a pool that had no room when asked, whatever its site told, gets only so many jobs for that long
+WARY_JOBS = 16  # each time that its site tells of room
 MAX_POOLS = 1000  # of all sites together; more are not considered
 
 
@@ -18,8 +20,14 @@ class Site:
     name: str
     heard: float  # seconds that only pass, when anything was last heard; at first: when we started
     rooms: dict[str, Room] = field(default_factory=dict)
+    full_at: dict[str, float] = field(default_factory=dict)  # pools that had no room when asked, and when that was
     linked: bool = False
     follow_at: float = 0.0  # when it is to be followed next
+
+    def has(self, pool: str, more: int) -> None:
+        """Since its site last told, room for so many more jobs came, or fewer."""
+        if (room := self.rooms.get(pool)) is not None:
+            self.rooms[pool] = replace(room, free_jobs=max(0, room.free_jobs + more))
 
     def free_jobs(self) -> int:
         return sum(room.free_jobs for room in self.rooms.values())
@@ -30,6 +38,7 @@ class Sites:
         self.own = own
         self._sites = {name: Site(name=name, heard=now.mono) for name in (own, *names)}
         self._breakers: dict[str, Breaker] = {}
+        self.freed = 0  # jobs that ended since waiting ones were last woken
 
     def follow(self, names: tuple[str, ...], now: Now) -> None:
         """These are the others from now on. Of one that is no more, nothing is known, as after a restart."""
@@ -47,12 +56,32 @@ class Sites:
     def linked(self, name: str) -> bool:
         return name in self._sites and self._sites[name].linked
 
-    def offered(self, site: str, rooms: Rooms) -> int:
+    def offered(self, site: str, rooms: Rooms, now: Now) -> int:
         """Take a site's list of pools. Tells how many more jobs there is room for than before."""
         known = self._sites[site]
         before = known.free_jobs()
         known.rooms = {room.pool: room for room in rooms.pools}
+        known.full_at = {pool: at for pool, at in known.full_at.items() if now.mono - at < WARY_S}
+        for pool in known.full_at.keys() & known.rooms.keys():
+            room = known.rooms[pool]
+            known.rooms[pool] = replace(room, free_jobs=min(room.free_jobs, WARY_JOBS))
         return max(0, known.free_jobs() - before)
+
+    def took(self, site: str, pool: str) -> None:
+        """It has let a job of ours in."""
+        self._sites[site].has(pool, -1)
+
+    def ended(self, site: str, pool: str) -> None:
+        """A job of ours there is over: that makes room for another."""
+        self._sites[site].has(pool, +1)
+        self.freed += 1
+
+    def full(self, site: str, pool: str, why: str, now: Now) -> None:
+        """It had no room when asked: it has none until its site tells of some, or a job of ours there ends."""
+        known = self._sites[site]
+        known.full_at[pool] = now.mono
+        if (room := known.rooms.get(pool)) is not None:
+            known.rooms[pool] = replace(room, free_jobs=0, why=why)
 
     def breaker(self, pool: str) -> Breaker:
         """Of SITE/POOL."""

@@ -3,10 +3,11 @@
 Every method is one transaction over the journal, and tells the effects that are wanted once it is durable.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from federation.engine.attempts import again, ended, poll_s, record, retry_s
+from federation.engine.attempts import again, ended, poll_s, record, retry_s, room_poll_s
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look, Send
 from federation.model.job import Attempt, over
 from federation.model.messages import (
@@ -22,7 +23,7 @@ from federation.model.messages import (
     Submit,
     Told,
 )
-from federation.model.states import NEVER_LET_IN, End, Outcome, Target, TargetEvent
+from federation.model.states import NEVER_LET_IN, OPEN, End, Outcome, Target, TargetEvent
 from federation.model.token import Key
 from federation.policy.admit import House, admit
 from federation.ports import Now, Seen, Sight
@@ -34,11 +35,14 @@ AGREEING = 2  # looks in a row before what is not there counts as not there
 MOST_DUE = 500  # attempts of one pass
 TOMBSTONE_S = 30 * 86400.0  # how long a released attempt is remembered: no duplicate of a submit is later
 LEASE_CHECK_S = 1.0
+MOST_DOUBTED = 256  # attempts of an origin without a record, beyond its most jobs, that backends are asked about at once
+WOKEN = 2  # of what waits for room in a pool, when an attempt there ends: the first may not fit
 IN_BACKEND = frozenset({Target.READY, Target.SUBMITTING, Target.PENDING, Target.RUNNING})
 
 
 class TargetSide:
-    """Kept in memory: when each origin was last heard, up to where it was told, and whether that is all there is.
+    """Kept in memory: when each origin was last heard, up to where it was told, and whether that is all there is; which
+    pools were full when they were asked, and how many of what waits for those is to be tried now.
 
     `more_due`: the last pass was a full one.
     """
@@ -49,6 +53,8 @@ class TargetSide:
         self._heard: dict[str, float] = {}
         self._told: dict[str, int] = {}
         self._told_all: set[str] = set()
+        self._full: set[str] = set()
+        self._wakes: Counter[str] = Counter()
         self.more_due = False
         self._leases_at = 0.0
 
@@ -76,6 +82,8 @@ class TargetSide:
     def _submit(self, store: Store, origin: str, submit: Submit, now: Now) -> list[Effect]:
         if (known := self._known(store, origin, submit.key)) is not None:
             return [self._answer(store, known)]
+        if not store.may_accept():
+            return [Send(site=origin, message=Busy(key=submit.key, why="its journal is short of room"))]
         held = store.held_bytes(origin) if submit.spec.inputs else 0
         verdict = admit(submit, origin, self.house, store.attempts(), held)
         attempt = Attempt(key=submit.key, origin=origin, pool=submit.pool, user=verdict.user, state=Target.READY)
@@ -85,8 +93,6 @@ class TargetSide:
             no = Outcome(end=verdict.no, reason=verdict.why)
             refused = replace(attempt, state=Target.RELEASED, outcome=no, why=verdict.why, ended_at=now.wall)
             return self._saved(store, refused, None)
-        if not store.may_accept():
-            return [Send(site=origin, message=Busy(key=submit.key, why="its journal is short of room"))]
         spec = verdict.spec or submit.spec
         state, due_at = (Target.STAGING, None) if spec.inputs else (Target.READY, now.wall)
         size, lease_s = spec.input_bytes, spec.lease.limit_s
@@ -97,14 +103,24 @@ class TargetSide:
         """No room for it, and no record of it; but an older journal may have let it in, so its backend is asked.
 
         What it does not have never runs here, once we have its claim. What nobody of that name may run has to end.
+        Of its spec only what tells which output to keep is kept: it is never handed over.
         """
+        if self._too_many_doubted(store, attempt.origin):
+            return [Send(site=attempt.origin, message=Busy(key=attempt.key, why="too many are being looked for"))]
         allowed = admit(submit, attempt.origin, self.house, {})
         if allowed.spec is None:
             stopping = replace(attempt, state=Target.STOPPING, due_at=now.wall)
             return [*self._saved(store, stopping, None), Fence(pool=attempt.pool, key=attempt.key)]
         asked = replace(attempt, user=allowed.user, state=Target.SUBMITTING, due_at=now.wall + ASK_S)
-        asked = store.add_attempt(replace(asked, lease_s=allowed.spec.lease.limit_s), allowed.spec)
+        spec = replace(allowed.spec, script=b"", args=(), env=(), inputs=())
+        asked = store.add_attempt(replace(asked, lease_s=spec.lease.limit_s), spec)
         return [self._tell(store, asked), Look(pool=asked.pool, keys=(asked.key,))]
+
+    def _too_many_doubted(self, store: Store, origin: str) -> bool:
+        """Beyond what it may have here: what an older journal let in is no more than that."""
+        guest = self.house.guests.get(origin)
+        taken = sum(count for (_, site), count in store.attempts().items() if site == origin)
+        return taken >= (guest.most_jobs if guest else 0) + MOST_DOUBTED
 
     def _cancel(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:
         known = self._known(store, origin, cancel.key)
@@ -115,7 +131,12 @@ class TargetSide:
         return [self._answer(store, known)]
 
     def _cancel_unknown(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:
-        """It may come yet, and a backend may even have it when the journal is new: its claim decides."""
+        """It may come yet, and a backend may even have it when the journal is new: its claim decides.
+
+        Beyond a bound nothing is said: it is asked for again until it is confirmed.
+        """
+        if self._too_many_doubted(store, origin):
+            return []
         never = Attempt(key=cancel.key, origin=origin, pool=cancel.pool, state=Target.STOPPING, due_at=now.wall)
         if cancel.pool in self.house.pools:
             return [*self._saved(store, never, None), Fence(pool=cancel.pool, key=cancel.key)]
@@ -160,7 +181,20 @@ class TargetSide:
         if known is None or known.state is not Target.SUBMITTING:
             return []
         pending = known.on(TargetEvent.SUBMITTED, handle=handle, due_at=now.wall + poll_s(0), tries=0, misses=0)
+        if known.pool in self._full:
+            self._wakes[known.pool] += 1  # there was room: is there more?
         return self._saved(store, pending, known)
+
+    def no_room(self, store: Store, key: Key, why: str, now: Now) -> list[Effect]:
+        """Certain, and no failure: it waits for that pool, and is tried when an attempt there ends, or in a while."""
+        known = store.attempt(key)
+        if known is None or known.state is not Target.SUBMITTING:
+            return []
+        self._full.add(known.pool)
+        waiting = sum(count for (pool, _), count in store.attempts().items() if pool == known.pool)
+        due_at = now.wall + room_poll_s(waiting)
+        waits = known.on(TargetEvent.NOT_SUBMITTED, due_at=due_at, tries=0, misses=0, why=why)
+        return self._saved(store, waits, known, told=False)
 
     def not_handed_over(self, store: Store, key: Key, why: str, now: Now) -> list[Effect]:
         """Certain: the backend does not have it, and may be tried again."""
@@ -266,6 +300,7 @@ class TargetSide:
         """One pass, over at most MOST_DUE attempts."""
         effects: list[Effect] = []
         looks: dict[str, list[Key]] = {}
+        self._wake(store, now)
         due = store.due_attempts(now.wall, MOST_DUE)
         self.more_due = len(due) == MOST_DUE
         for attempt in due:
@@ -288,13 +323,24 @@ class TargetSide:
             effects += self._end_leases(store, now)
         return effects
 
+    def _wake(self, store: Store, now: Now) -> None:
+        for pool, most in self._wakes.items():
+            if not store.wake_waiting(pool, now.wall, most):
+                self._full.discard(pool)
+        self._wakes.clear()
+
     def forget(self, store: Store, now: Now) -> int:
         return store.forget_released(now.wall - TOMBSTONE_S, MOST_DUE)
 
     def _hand_over(self, store: Store, attempt: Attempt, now: Now) -> list[Effect]:
+        """A pool that is no more takes nothing; but what it was given before, and forgot, it may remember yet."""
         spec = store.attempt_spec(attempt.key)
         if spec is None or attempt.pool not in self.house.pools:
             why = f"pool {attempt.pool} is no more"
+            if attempt.tries or attempt.handle:
+                doubted = replace(attempt, stopped_for=End.REFUSED, why=why, misses=0)
+                doubted = doubted.on(TargetEvent.HANDED, due_at=now.wall + ASK_S)
+                return [*self._saved(store, doubted, attempt), Look(pool=attempt.pool, keys=(attempt.key,))]
             outcome = Outcome(end=End.REFUSED, ended_at=now.wall, reason=why)
             handed = attempt.on(TargetEvent.HANDED)
             return self._saved(store, ended(handed, TargetEvent.REJECTED, outcome, now), attempt)
@@ -327,6 +373,8 @@ class TargetSide:
 
     def _saved(self, store: Store, attempt: Attempt, was: Attempt | None, *, told: bool = True) -> list[Effect]:
         attempt = store.save_attempt(attempt, was=was, told=told)
+        if attempt.pool in self._full and was is not None and was.state in OPEN and attempt.state not in OPEN:
+            self._wakes[attempt.pool] += WOKEN
         return [self._tell(store, attempt)] if told else []
 
     def _tell(self, store: Store, attempt: Attempt) -> Effect:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from federation.access.acting import LEAST_UID, Account, account_of
-from federation.errors import FedError, Refused, Unavailable
+from federation.errors import FedError, NoRoom, Refused, Unavailable
 from federation.executors import children, layout, processes
 from federation.executors.layout import Record
 from federation.executors.spool import Spool
@@ -62,7 +62,7 @@ class LocalExecutor:
         taken = await self._open()
         pool = self._pool
         free = max(0, pool.cpus - sum(taken.values()))
-        most = max(0, pool.most_jobs - len(taken)) if free else 0
+        most = max(0, min(free, pool.most_jobs - len(taken)))  # a job takes a CPU at least
         return Room(
             pool=pool.name, free_jobs=most, free_cpus=free, longest_s=pool.longest_s, price_per_hour=pool.price_per_hour
         )
@@ -78,7 +78,7 @@ class LocalExecutor:
         if record.claim is not None or key in taken:  # it is being started, by another call
             return str(record.claim.pid) if record.claim else ""
         if sum(taken.values()) + spec.cpus > pool.cpus or len(taken) >= pool.most_jobs:
-            raise Unavailable(f"{pool.name} has no room for {spec.cpus} CPUs now")
+            raise NoRoom(f"{pool.name} has no room for {spec.cpus} CPUs now")
         taken[key] = spec.cpus
         try:
             limit_mib = spec.memory_mib or pool.memory_mib

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from federation.errors import OutcomeUnknown, Refused, Unavailable
+from federation.errors import FedError, NoRoom, OutcomeUnknown, Refused, Unavailable
 from federation.executors import layout
 from federation.executors import slurm_commands as commands
 from federation.executors.host import Host
@@ -34,13 +34,8 @@ log = logging.getLogger(__name__)
 
 SETTLES_S = 30.0  # how long Slurm may take to say why a job ended whose exit is on record
 # Slurm says no, and may say yes later. Source: slurm_errno.c of 22.05 to 25.05.
-_LATER = (
-    "temporarily",
-    "policy (job submit limit",
-    "maximum number of jobs",
-    "try again",
-    "requested node configuration",
-)
+_FULL = ("temporarily unable to accept", "policy (job submit limit", "maximum number of jobs")
+_LATER = ("temporarily", "try again", "requested node configuration")
 _SENT_BY_SLURM = frozenset({9, 15})  # to end a job; KILL is the kernel's too, when memory is short
 _NO_ACCOUNTING = ("accounting storage is disabled", "accounting_storage/none")
 _NO_JOB = ("invalid job id", "no job matching", "already completing")
@@ -100,8 +95,7 @@ class SlurmExecutor:
         except SlurmUnavailable as error:
             raise OutcomeUnknown(str(error)) from None
         except SlurmError as error:
-            later = any(text in str(error).lower() for text in _LATER)
-            raise (Unavailable if later else Refused)(str(error), hint=error.hint) from None
+            raise _no(str(error).lower())(str(error), hint=error.hint) from None
         job_id = commands.parse_submit(said)
         if not job_id:
             raise OutcomeUnknown(f"sbatch said no id: {said[:200]!r}")
@@ -287,6 +281,13 @@ def _is_why(end: End, ending: Ending) -> bool:
     slurmctld or a slurmd that was away calls it cancelled, or its node failed, for want of a better word.
     """
     return end is End.OUT_OF_MEMORY or ending.by_term or ending.outcome.signal in _SENT_BY_SLURM
+
+
+def _no(said: str) -> type[FedError]:
+    """What it is that sbatch did not take a job, by what it said in small letters."""
+    if any(text in said for text in _FULL):
+        return NoRoom
+    return Unavailable if any(text in said for text in _LATER) else Refused
 
 
 def _owned(rows: Mapping[Key, Sequence[Row]], records: Mapping[Key, Record]) -> dict[Key, list[Row]]:

@@ -1,4 +1,4 @@
-"""A pool that fails fast, or has no room when asked, is left alone for a while: a job's next try goes elsewhere."""
+"""A pool that fails fast is left alone for a while: a job's next try goes elsewhere. To be full is no failure."""
 
 from collections import deque
 from dataclasses import dataclass, field

@@ -37,7 +37,7 @@ UPDATE jobs SET due_at = :now, tries = 0
     WHERE state IN ('sending', 'outcome_unknown', 'results_pending') AND site = :site
 -- name: wake_queued
 UPDATE jobs SET due_at = :now WHERE token IN (
-    SELECT token FROM jobs WHERE state = 'queued' AND due_at > :now ORDER BY token LIMIT :most
+    SELECT token FROM jobs WHERE state = 'queued' AND due_at > :now ORDER BY due_at, token LIMIT :most
 )
 -- name: spent
 SELECT coalesce((SELECT sum(cost) FROM jobs WHERE account = :account AND cost_day = :day AND cost > 0), 0.0)
@@ -98,6 +98,12 @@ SELECT * FROM attempts WHERE origin = :origin AND lease_s IS NOT NULL AND lease_
 -- name: wake_attempts
 -- After a restart the backend is asked about everything that it may have, before anything is done.
 UPDATE attempts SET due_at = :now, misses = 0 WHERE state IN ('ready', 'submitting', 'pending', 'running', 'stopping')
+-- name: wake_waiting
+-- Those that wait for room: what failed has tries.
+UPDATE attempts SET due_at = :now WHERE (token, attempt) IN (
+    SELECT token, attempt FROM attempts WHERE pool = :pool AND state NOT IN ('ended', 'released')
+        AND state = 'ready' AND tries = 0 AND due_at > :now ORDER BY due_at, token LIMIT :most
+)
 -- name: drop_released
 DELETE FROM attempts WHERE (token, attempt) IN (
     SELECT token, attempt FROM attempts WHERE state = 'released' AND due_at IS NULL AND ended_at < :before

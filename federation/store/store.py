@@ -165,10 +165,10 @@ class Store(Sums):
         self._run("wake_site", site=site, now=now)
         self._run("wake_commands", site=site, now=now)
 
-    def wake_queued(self, now: float, most: int) -> None:
-        """The oldest jobs that wait for a pool are due."""
+    def wake_queued(self, now: float, most: int) -> int:
+        """Jobs that wait for a pool are due: those that were looked at longest ago. Tells how many."""
         self._recent_jobs.clear()
-        self._run("wake_queued", now=now, most=most)
+        return self._run("wake_queued", now=now, most=most)
 
     def forget_done(self, before: float, keep: int, most: int) -> int:
         """Drop jobs that ended before this, and the oldest of more than `keep`; at most so many now. Tells how many."""
@@ -283,6 +283,11 @@ class Store(Sums):
         """All that a backend may have is to be looked at."""
         self._recent_attempts.clear()
         self._run("wake_attempts", now=now)
+
+    def wake_waiting(self, pool: str, now: float, most: int) -> int:
+        """Attempts that wait for room in a pool are due: those that were tried longest ago. Tells how many."""
+        self._recent_attempts.clear()
+        return self._run("wake_waiting", pool=pool, now=now, most=most)
 
     def forget_released(self, before: float, most: int) -> int:
         """Drop tombstones older than this. Until then a late duplicate of a submit finds them. Tells how many."""

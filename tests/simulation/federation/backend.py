@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from federation.errors import OutcomeUnknown, Refused, Unavailable
+from federation.errors import NoRoom, OutcomeUnknown, Refused, Unavailable
 from federation.model.spec import JobSpec
 from federation.model.states import End, Outcome
 from federation.model.token import Key
@@ -21,6 +21,7 @@ class Troubles:
     forgets: float = 0.02  # a pending job that it said it had
     dies_unrecorded: float = 0.01
     stays: float = 0.2  # a stop that does nothing
+    full: float = 0.05
 
 
 @dataclass(slots=True)
@@ -57,6 +58,8 @@ class Backend:
         world, troubles = self.world, self.troubles
         if not self.up or world.odd(troubles.unavailable):
             raise Unavailable("no answer")
+        if world.odd(troubles.full):
+            raise NoRoom("full")
         if spec.name == b"rejected":
             raise Refused("invalid qos")
         if world.odd(troubles.unknown_and_out):

@@ -17,7 +17,7 @@ from federation.engine.effects import (
     Send,
 )
 from federation.engine.site import SiteEngine, SiteRules
-from federation.errors import FedError, OutcomeUnknown, Refused, Unavailable
+from federation.errors import FedError, NoRoom, OutcomeUnknown, Refused, Unavailable
 from federation.model.messages import Message, Room, Rooms
 from federation.model.spec import JobSpec
 from federation.model.token import Key
@@ -189,6 +189,9 @@ class Node:
         except Refused as error:
             why = str(error)
             self.act(lambda engine, store: engine.target.rejected(store, key, why, self.now()))
+        except NoRoom as error:
+            why = str(error)
+            self.act(lambda engine, store: engine.target.no_room(store, key, why, self.now()))
         except Unavailable as error:
             why = str(error)
             self.act(lambda engine, store: engine.target.not_handed_over(store, key, why, self.now()))

@@ -259,7 +259,7 @@ class Story:
         self.world.odds = Odds(lose=0.0, double=0.0, late=0.0)
         for node in self.nodes.values():
             node.dies = 0.0
-            node.backend.troubles = Troubles(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+            node.backend.troubles = Troubles(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     # -- what must hold
 

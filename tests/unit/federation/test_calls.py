@@ -10,7 +10,7 @@ import pytest
 from federation.calls import CALLS, MOST_CALLS, Calls, Step
 from federation.engine.effects import Deliver, Fence, Forget, HandOver, Look
 from federation.engine.target import TargetSide
-from federation.errors import OutcomeUnknown, Refused, Unavailable
+from federation.errors import NoRoom, OutcomeUnknown, Refused, Unavailable
 from federation.model.messages import Room
 from federation.model.spec import JobSpec
 from federation.model.token import Key
@@ -124,7 +124,9 @@ async def test_each_effect_asks_its_own(calls: Calls, backend: Backend, journal:
     assert len(journal.steps) == 3  # nothing comes of a signal
 
 
-@pytest.mark.parametrize("error", [None, Refused("no"), Unavailable("not now"), OutcomeUnknown("who knows")])
+@pytest.mark.parametrize(
+    "error", [None, Refused("no"), NoRoom("full"), Unavailable("not now"), OutcomeUnknown("who knows")]
+)
 async def test_every_answer_to_a_hand_over_reaches_the_journal(
     calls: Calls, backend: Backend, journal: Journal, error: Exception | None
 ) -> None:

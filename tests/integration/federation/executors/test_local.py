@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from federation.errors import Refused, Unavailable
+from federation.errors import NoRoom, Refused, Unavailable
 from federation.executors import layout
 from federation.executors.local import LocalExecutor, LocalPool
 from federation.executors.spool import Spool
@@ -37,16 +37,17 @@ async def go_on(rig: Rig, key: Key) -> None:
 async def test_what_has_no_room_is_not_there_and_a_restart_counts_what_runs(rig: Rig) -> None:
     first = await rig.submit(WAITS, cpus=2)
     second = Key(uuid4(), 1)
-    with pytest.raises(Unavailable, match="no room for 1 CPUs"):
+    with pytest.raises(NoRoom, match="no room for 1 CPUs"):
         await rig.submit(WAITS, second)
     await rig.until(first, Sight.RUNNING)
     rig.restart()
     assert (await rig.executor.room()).free_cpus == 0
-    with pytest.raises(Unavailable):
+    with pytest.raises(NoRoom):
         await rig.submit(WAITS, second)
     assert (await rig.executor.look([second]))[second].sight is Sight.ABSENT
     await go_on(rig, first)
-    assert (await rig.executor.room()).free_cpus == 2
+    room = await rig.executor.room()
+    assert (room.free_cpus, room.free_jobs) == (2, 2)
     await rig.submit(WAITS, second)
     await go_on(rig, second)
 

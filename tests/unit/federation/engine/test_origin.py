@@ -8,9 +8,9 @@ import pytest
 
 from federation.engine.effects import FetchResults, PushInputs, Send
 from federation.engine.origin import ANSWER_S, LEASE_MARGIN, LEASE_MARGIN_S, RECHOOSE_S
-from federation.engine.sites import SILENT_S
+from federation.engine.sites import SILENT_S, WARY_JOBS, WARY_S
 from federation.errors import Refused, StoreFull, Unavailable
-from federation.model.messages import Busy, Cancel, Changes, Follow, Record, Release, Signal, Submit, Told
+from federation.model.messages import Busy, Cancel, Changes, Follow, Record, Release, Room, Rooms, Signal, Submit, Told
 from federation.model.spec import Input, Lease, OnSilence
 from federation.model.states import End, Origin, Outcome, Target
 from federation.model.token import Key
@@ -187,6 +187,44 @@ def test_a_refusal_for_good_sends_it_elsewhere_as_the_next_attempt(pair: Pair) -
     pair.edge.due()
     assert pair.edge.job.state is Origin.QUEUED
     assert {reason for _, reason in pair.edge.job.reasons} == {f"it refused this job: {refused[1]}"}
+
+
+def test_no_room_is_no_failure_and_nothing_more_is_sent_until_some_is_told(pair: Pair) -> None:
+    full = Outcome(end=End.NO_ROOM, reason="pool gpu takes no more jobs now")
+    for attempt in range(1, 20):
+        pair.edge.submit()
+        assert messages(pair.edge.due(), Submit) == [Submit(key=Key(TOKEN, attempt), pool="gpu", spec=SPEC)]
+        pair.edge.hears("hpc", told(Key(TOKEN, attempt), Target.RELEASED, outcome=full))
+        assert messages(pair.edge.due(RECHOOSE_S / 2), Submit) == []
+        assert pair.edge.job.why == "no pool fits now: hpc/gpu: pool gpu takes no more jobs now"
+        pair.offers("gpu")
+
+
+def test_a_pool_that_was_full_in_spite_of_what_its_site_told_gets_few_jobs_for_a_while(pair: Pair) -> None:
+    def sent() -> int:
+        rooms = Rooms(pools=(Room(pool="gpu", free_jobs=50, free_cpus=9),))
+        pair.edge.hears("hpc", rooms)
+        return sum(not one.again for one in messages(pair.edge.due(), Submit))
+
+    pair.edge.submit()
+    pair.edge.due()
+    full = Outcome(end=End.NO_ROOM, reason="no")
+    pair.edge.hears("hpc", told(KEY, Target.RELEASED, outcome=full))
+    for number in range(2, 40):
+        pair.edge.submit(token=UUID(int=number))
+    assert sent() == WARY_JOBS
+    pair.edge.time += WARY_S
+    pair.edge.link("hpc")
+    assert sent() == 39 - WARY_JOBS
+
+
+def test_the_end_of_a_job_is_room_for_one_that_waits(pair: Pair) -> None:
+    pair.edge.hears("hpc", Rooms(pools=(Room(pool="gpu", free_jobs=1, free_cpus=9),)))
+    pair.running()
+    other = pair.edge.submit(token=UUID(int=2))
+    assert messages(pair.edge.due(), Submit) == []  # the first one has that room
+    pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=EXIT))
+    assert [one.key for one in messages(pair.edge.due(), Submit)] == [other.key]
 
 
 def test_it_is_done_only_when_its_output_is_here_and_then_released(pair: Pair) -> None:

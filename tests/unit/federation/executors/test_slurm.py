@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from federation.errors import FedError, OutcomeUnknown, Refused, Unavailable
+from federation.errors import FedError, NoRoom, OutcomeUnknown, Refused, Unavailable
 from federation.executors import layout
 from federation.executors.layout import Claim, Ending, Record
 from federation.executors.slurm import SETTLES_S, SlurmExecutor, SlurmPool
@@ -95,8 +95,9 @@ async def sight(record: Record, squeue: str | Exception, sacct: str | Exception 
         ("", OutcomeUnknown),
         ("it went well\n", OutcomeUnknown),
         (SlurmError("sbatch: error: Batch job submission failed: Invalid account"), Refused),
-        (SlurmError("sbatch: error: Slurm temporarily unable to accept job"), Unavailable),
-        (SlurmError("Job violates accounting/QOS policy (job submit limit, user's size"), Unavailable),
+        (SlurmError("sbatch: error: Slurm temporarily unable to accept job"), NoRoom),
+        (SlurmError("Job violates accounting/QOS policy (job submit limit, user's size"), NoRoom),
+        (SlurmError("sbatch: error: Requested node configuration is not available"), Unavailable),
     ],
 )
 async def test_what_sbatch_says_is_an_answer_or_is_none(said: str | Exception, error: type[FedError]) -> None:
