@@ -26,6 +26,8 @@ def enable(device: Any, gpu: Gpu, node: Path, *, may_reset: bool) -> None:
     """
     what = f"switching GPU {gpu.index} to MIG"
     try:
+        if all(pynvml.nvmlDeviceGetMigMode(device)):
+            return
         if needs_reset(device):
             _may_be_reset(device, gpu, node, may_reset=may_reset)
         status = pynvml.nvmlDeviceSetMigMode(device, pynvml.NVML_DEVICE_MIG_ENABLE)

@@ -200,8 +200,9 @@ def test_an_older_driver_that_hides_profiles_while_mig_is_off_is_no_fault(state:
     assert gpus.enable_mig(gpu.uuid).profiles
 
 
-def test_an_answer_that_nvml_does_not_raise_is_not_taken_for_success(h100: Path, gpus: NvmlGpus) -> None:
-    simgpu.inject(h100, call="activation", code=UNKNOWN)
+def test_an_answer_that_nvml_does_not_raise_is_not_taken_for_success(state: Path, gpus: NvmlGpus) -> None:
+    simgpu.create(state, product=[SimGpu(mig=False)])
+    simgpu.inject(state, call="activation", code=UNKNOWN)
     with pytest.raises(NvmlError, match="switching GPU 0 to MIG"):
         gpus.enable_mig(gpus.inventory()[0].uuid)
 

@@ -30,7 +30,7 @@ def devices(handle: c_void_p) -> None:
         text(f"nvmlDeviceGet{call}", handle)
     numbers = (
         "MinorNumber Index PersistenceMode PowerUsage PowerManagementLimit PerformanceState ComputeMode DisplayMode "
-        "DisplayActive FanSpeed GpuInstanceId ComputeInstanceId MaxMigDeviceCount"
+        "DisplayActive FanSpeed GpuInstanceId ComputeInstanceId MaxMigDeviceCount VirtualizationMode"
     )
     for call in numbers.split():
         out(f"nvmlDeviceGet{call}", handle)
