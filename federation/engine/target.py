@@ -193,7 +193,7 @@ class TargetSide:
         self._full.add(known.pool)
         waiting = sum(count for (pool, _), count in store.attempts().items() if pool == known.pool)
         due_at = now.wall + room_poll_s(waiting)
-        waits = known.on(TargetEvent.NOT_SUBMITTED, due_at=due_at, tries=0, misses=0, why=why)
+        waits = known.on(TargetEvent.NOT_SUBMITTED, due_at=due_at, misses=0, why=why)
         return self._saved(store, waits, known, told=False)
 
     def not_handed_over(self, store: Store, key: Key, why: str, now: Now) -> list[Effect]:

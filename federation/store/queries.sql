@@ -99,10 +99,10 @@ SELECT * FROM attempts WHERE origin = :origin AND lease_s IS NOT NULL AND lease_
 -- After a restart the backend is asked about everything that it may have, before anything is done.
 UPDATE attempts SET due_at = :now, misses = 0 WHERE state IN ('ready', 'submitting', 'pending', 'running', 'stopping')
 -- name: wake_waiting
--- Those that wait for room: what failed has tries.
+-- Those that wait for room, and what failed there: a pool of which jobs end is well.
 UPDATE attempts SET due_at = :now WHERE (token, attempt) IN (
     SELECT token, attempt FROM attempts WHERE pool = :pool AND state NOT IN ('ended', 'released')
-        AND state = 'ready' AND tries = 0 AND due_at > :now ORDER BY due_at, token LIMIT :most
+        AND state = 'ready' AND due_at > :now ORDER BY due_at, token LIMIT :most
 )
 -- name: drop_released
 DELETE FROM attempts WHERE (token, attempt) IN (

@@ -285,7 +285,7 @@ class Store(Sums):
         self._run("wake_attempts", now=now)
 
     def wake_waiting(self, pool: str, now: float, most: int) -> int:
-        """Attempts that wait for room in a pool are due: those that were tried longest ago. Tells how many."""
+        """Attempts that wait to be handed to a pool are due: the next ones. Tells how many."""
         self._recent_attempts.clear()
         return self._run("wake_waiting", pool=pool, now=now, most=most)
 

@@ -7,13 +7,13 @@ import pytest
 
 from federation.engine.attempts import FIRST_POLL_S, MOST_POLL_S, MOST_RETRY_S, ROOM_POLL_S, room_poll_s
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look
-from federation.engine.target import ASK_S, TOMBSTONE_S, WOKEN
+from federation.engine.target import ASK_S, MOST_DOUBTED, TOMBSTONE_S, WOKEN
 from federation.model.messages import Busy, Cancel, Changes, Follow, Release, Signal, Submit, Told
 from federation.model.spec import Input, Lease, OnSilence
 from federation.model.states import End, Outcome, Target
 from federation.model.token import Key
 from federation.ports import Sight
-from tests.unit.federation.engine.bench import EXIT, KEY, SPEC, Site, messages, only
+from tests.unit.federation.engine.bench import EXIT, GUEST, KEY, SPEC, Site, messages, only
 
 SUBMIT = Submit(key=KEY, pool="gpu", spec=SPEC)
 CANCEL = Cancel(key=KEY, pool="gpu")
@@ -79,6 +79,39 @@ def test_what_was_sent_before_and_is_not_here_is_refused_once_it_can_never_run(h
     assert only(hpc.sees(Sight.ABSENT, KEY), Fence) == [Fence(pool="gpu", key=KEY)]
     over = messages(hpc.backend("fenced", KEY, True), Told)[0].record
     assert (over.state, over.outcome and over.outcome.end) == (Target.ENDED, End.NO_ROOM)
+
+
+def test_an_origin_can_t_bring_more_by_saying_that_it_was_sent_before(hpc: Site) -> None:
+    guest = replace(GUEST, most_jobs=4)
+    hpc.engine.target.house = replace(hpc.engine.target.house, pools={"gpu": 2}, guests={"edge": guest, "cloud": GUEST})
+    large = replace(SPEC, script=b"x" * 1000, env=((b"x", b"y"),), args=(b"x",), outputs=(b"out",))
+    answers = []
+    for number in range(300):
+        key = Key(UUID(int=10 + number), 1)
+        answers += hpc.hears("edge", Submit(key=key, pool="gpu", spec=large, again=True))
+    assert hpc.store.attempts() == {("gpu", "edge"): 4 + MOST_DOUBTED}
+    assert len(messages(answers, Busy)) == 300 - 4 - MOST_DOUBTED
+    kept = hpc.store.attempt_spec(Key(UUID(int=20), 1))
+    assert kept == replace(large, script=b"", env=(), args=())
+    assert hpc.hears("edge", CANCEL) == []  # neither by taking back what never was
+    hpc.hears("cloud", replace(SUBMIT, again=True))
+    assert hpc.store.attempts()["gpu", "cloud"] == 1
+    for number in range(2, 300):
+        hpc.backend("fenced", Key(UUID(int=10 + number), 1), True)
+        for _ in range(2):
+            hpc.sees(Sight.ABSENT, Key(UUID(int=10 + number), 1))
+        hpc.backend("fenced", Key(UUID(int=10 + number), 1), True)
+    assert hpc.store.attempts()["gpu", "edge"] == 2
+    assert only(hpc.hears("edge", CANCEL), Fence) == [Fence(pool="gpu", key=KEY)]
+
+
+@pytest.mark.parametrize("user", ["ann", "stranger"])
+def test_without_room_in_the_journal_nothing_is_looked_for_either(hpc: Site, user: str) -> None:
+    full(hpc)
+    hpc.may_accept = False
+    effects = hpc.hears("edge", replace(SUBMIT, spec=replace(SPEC, user=user), again=True))
+    assert [one.key for one in messages(effects, Busy)] == [KEY]
+    assert hpc.store.attempt(KEY) is None
 
 
 def test_what_was_sent_before_by_a_user_who_is_nobody_any_more_is_ended(hpc: Site) -> None:
@@ -222,18 +255,27 @@ def test_many_that_wait_for_room_do_not_ask_more_often(hpc: Site) -> None:
     assert room_poll_s(10**6) == MOST_RETRY_S
 
 
-def test_the_end_of_an_attempt_is_room_for_those_that_wait_and_for_no_failure(hpc: Site) -> None:
+def test_the_end_of_an_attempt_is_room_for_those_that_wait(hpc: Site) -> None:
     hpc.engine.target.house = replace(hpc.engine.target.house, pools={"gpu": 9})
     first, *others = keys = waiting(hpc, WOKEN + 1)
     hpc.sees(Sight.EXITED, outcome=EXIT)
     assert handed(hpc.due()) == keys[:WOKEN]
     hpc.backend("handed_over", first, "78")
     assert handed(hpc.due()) == others[-1:]  # there was room: there may be more
-    for key in others[1:]:
+    for key in others:
         hpc.backend("no_room", key, "no CPUs")
-    hpc.backend("not_handed_over", others[0], "no answer")
+    assert handed(hpc.due()) == []
     hpc.sees(Sight.EXITED, first, outcome=EXIT)
-    assert handed(hpc.due()) == others[1:]  # that one failed: it waits for that
+    assert handed(hpc.due()) == others
+
+
+def test_no_room_keeps_what_is_known_of_tries_before(hpc: Site) -> None:
+    hpc.hears("edge", SUBMIT)
+    hpc.due()
+    hpc.backend("not_handed_over", KEY, "no answer")
+    assert handed(hpc.due(1.0)) == [KEY]
+    hpc.backend("no_room", KEY, "no CPUs")
+    assert (hpc.attempt().tries, (hpc.attempt().due_at or 0.0) - hpc.time) == (1, ROOM_POLL_S)
 
 
 def test_who_waited_longest_since_it_was_tried_is_tried_first(hpc: Site) -> None:
@@ -253,6 +295,44 @@ def test_what_the_backend_refuses_for_good_never_ran(hpc: Site) -> None:
     hpc.due()
     hpc.backend("rejected", KEY, "invalid qos")
     assert hpc.attempt().outcome == Outcome(end=End.REFUSED, ended_at=hpc.time, reason="invalid qos")
+
+
+def test_what_a_pool_that_is_no_more_never_got_is_refused_at_once(hpc: Site) -> None:
+    hpc.hears("edge", SUBMIT)
+    hpc.engine.target.house = replace(hpc.engine.target.house, pools={"cpu": 3})
+    hpc.due()
+    refused = hpc.attempt().outcome
+    assert refused is not None
+    assert (refused.end, refused.reason) == (End.REFUSED, "pool gpu is no more")
+
+
+def forgotten_by_a_pool_that_is_no_more(hpc: Site) -> None:
+    """Its backend had it, and two looks did not find it."""
+    pending(hpc)
+    hpc.sees(Sight.ABSENT)
+    hpc.sees(Sight.ABSENT)
+    assert hpc.attempt().state is Target.READY
+    hpc.engine.target.house = replace(hpc.engine.target.house, pools={"cpu": 3})
+    effects = hpc.due(10.0)
+    assert (only(effects, Look), only(effects, HandOver)) == ([Look(pool="gpu", keys=(KEY,))], [])
+
+
+def test_what_a_pool_that_is_no_more_once_had_is_refused_when_it_can_never_run(hpc: Site) -> None:
+    forgotten_by_a_pool_that_is_no_more(hpc)
+    assert hpc.sees(Sight.ABSENT) == []
+    assert only(hpc.sees(Sight.ABSENT), Fence) == [Fence(pool="gpu", key=KEY)]
+    assert hpc.attempt().state is Target.STOPPING
+    hpc.backend("fenced", KEY, True)
+    refused = hpc.attempt().outcome
+    assert refused is not None
+    assert (refused.end, refused.reason) == (End.REFUSED, "pool gpu is no more")
+
+
+def test_what_a_pool_that_is_no_more_started_after_all_goes_on(hpc: Site) -> None:
+    forgotten_by_a_pool_that_is_no_more(hpc)
+    hpc.sees(Sight.RUNNING, started_at=5.0)
+    hpc.sees(Sight.EXITED, outcome=EXIT)
+    assert hpc.attempt().outcome == EXIT
 
 
 # -- cancel, lease, signal, release
