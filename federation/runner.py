@@ -21,6 +21,7 @@ from federation.calls import Call, Calls
 from federation.engine.effects import (
     Deliver,
     Effect,
+    Fault,
     Fence,
     FetchResults,
     Forget,
@@ -47,6 +48,7 @@ TICK_S = 1.0  # longest time between looks at what is due
 ROOMS_S = 10.0  # between lists of pools, for peers
 FORGET_S = 3600.0  # between clearings of what is remembered for long enough
 ROOM_S = 20.0  # longest wait for what one pool's backend has: the others' is told no later
+TROUBLE_S = 600.0  # how long a fault of ours is told of
 MOST_WHY = 400  # characters of why a pool can't tell
 
 
@@ -73,8 +75,10 @@ class Runner:
         self._accepting = True
         self._stirred = False  # on the journal's thread: this group may have made something due, or time has
         writer.then, writer.told = self._then, self._after
+        writer.failed = lambda error: self._troubled("what is due", error)
         self.dropped: Counter[str] = Counter()  # effects, by kind
         self.forgotten = 0  # portions that retention dropped
+        self._trouble, self._trouble_at = "", 0.0
 
     # -- what users ask
 
@@ -109,6 +113,15 @@ class Runner:
     @property
     def draining(self) -> bool:
         return not self._accepting
+
+    @property
+    def trouble(self) -> str:
+        """The last fault of ours, for a while."""
+        return self._trouble if self._clock().mono - self._trouble_at < TROUBLE_S else ""
+
+    def _troubled(self, about: str, error: Exception) -> None:
+        self._trouble = f"{about} could not be gone on with: {type(error).__name__}: {error}"[:MOST_WHY]
+        self._trouble_at = self._clock().mono
 
     # -- what links and movers tell
 
@@ -276,6 +289,9 @@ class Runner:
                 self._adapters.mover.fetch_results(effect.site, effect.key, effect.outcome)
             case HandOver() | Look() | Fence() | Deliver() | Forget():
                 self._call(effect)
+            case Fault():
+                log.error("job.not_gone_on", extra={"about": effect.about}, exc_info=effect.error)
+                self._troubled(effect.about, effect.error)
 
     def _call(self, effect: Call) -> None:
         if self._calls.take(effect.pool):

@@ -29,7 +29,8 @@ def job_view(told: dict[str, Any]) -> FedJobView:
 
 
 def peer_list(told: dict[str, Any]) -> PeerList:
-    return PeerList(site=told["site"], draining=told["draining"], peers=tuple(PeerView(**one) for one in told["peers"]))
+    peers = tuple(PeerView(**one) for one in told["peers"])
+    return PeerList(site=told["site"], draining=told["draining"], trouble=told.get("trouble", ""), peers=peers)
 
 
 def pool_list(told: dict[str, Any]) -> PoolList:

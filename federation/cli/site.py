@@ -77,6 +77,8 @@ def doctor(config: Config = DEFAULT_CONFIG, socket: Socket = DEFAULT_SOCKET, jso
 
 def _in_service(known: PeerList, offered: PoolList) -> list[str]:
     problems = ["the site is draining: it takes no jobs; fed drain --end"] if known.draining else []
+    if known.trouble:
+        problems.append(f"a fault of the daemon's, told in its log: {known.trouble}")
     for peer in known.peers:
         if peer.linked:
             continue

@@ -165,7 +165,8 @@ class Answers:
                 if site.name != engine.name
             )
 
-        return PeerList(site=engine.name, draining=self._runner.draining, peers=await self._runner.read(read))
+        found = await self._runner.read(read)
+        return PeerList(site=engine.name, draining=self._runner.draining, trouble=self._runner.trouble, peers=found)
 
     async def pools(self) -> PoolList:
         engine = self._runner.engine

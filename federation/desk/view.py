@@ -62,6 +62,7 @@ class PeerView:
 class PeerList:
     site: str  # this one
     draining: bool
+    trouble: str  # a fault of the daemon's own, for ten minutes; its log has more
     peers: tuple[PeerView, ...]
 
 

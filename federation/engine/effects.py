@@ -68,4 +68,12 @@ class FetchResults:
     outcome: Outcome
 
 
-Effect: TypeAlias = Send | HandOver | Look | Fence | Deliver | Forget | PushInputs | FetchResults
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Of ours, with one job: somebody should hear of it."""
+
+    about: str
+    error: Exception
+
+
+Effect: TypeAlias = Send | HandOver | Look | Fence | Deliver | Forget | PushInputs | FetchResults | Fault

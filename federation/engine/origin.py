@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from federation.engine.attempts import retry_s
-from federation.engine.effects import Effect, FetchResults, PushInputs, Send
+from federation.engine.effects import Effect, Fault, FetchResults, PushInputs, Send
 from federation.engine.sites import Sites
-from federation.errors import Refused, StoreFull, Unavailable
+from federation.errors import Refused, StoreError, Unavailable
 from federation.model.job import Job
 from federation.model.messages import Cancel, Follow, FromOrigin, Release, Signal, Submit
 from federation.model.spec import JobSpec
@@ -50,14 +50,14 @@ class OriginSide:
     def accept(self, store: Store, token: UUID, spec: JobSpec, now: Now) -> Job:
         """The job, durable with this transaction; the same again for the same token. Where it goes is decided next.
 
-        Raises Unavailable when too many are open, StoreFull when the journal is short of room.
+        Raises Unavailable when too many are open, or the journal is short of room.
         """
         if (known := store.job(token)) is not None:
             return known
         if sum(store.jobs().values()) >= self.rules.most_open:
             raise Unavailable(f"{self.rules.most_open} jobs are open here", hint="wait until some have ended")
         if not store.may_accept():
-            raise StoreFull("the journal is short of room: no new jobs", hint="make room on the disk of state_dir")
+            raise Unavailable("the journal is short of room: no new jobs", hint="make room on the disk of state_dir")
         job = Job(
             token=token,
             user=spec.user,
@@ -132,7 +132,7 @@ class OriginSide:
         jobs, commands = store.due_jobs(now.wall, MOST_DUE), store.due_commands(now.wall, MOST_DUE)
         self.more_due = MOST_DUE in (len(jobs), len(commands))
         for job in jobs:
-            effects += self._due(store, job, now)
+            effects += self._alone(store, job, now)
         for command in commands:
             store.save_command(replace(command, due_at=now.wall + retry_s(command.tries), tries=command.tries + 1))
             if self.sites.linked(command.site):
@@ -153,6 +153,18 @@ class OriginSide:
     def forget(self, store: Store, now: Now) -> int:
         store.forget_charges(int((now.wall - self.rules.keep_s) // DAY_S))
         return store.forget_done(now.wall - self.rules.keep_s, self.rules.keep_jobs, MOST_DUE)
+
+    def _alone(self, store: Store, job: Job, now: Now) -> list[Effect]:
+        """One that fails takes no other with it, and is looked at again later."""
+        try:
+            with store.part():
+                return self._due(store, job, now)
+        except StoreError:
+            raise
+        except Exception as error:
+            later = replace(job, due_at=now.wall + RECHOOSE_S, why="it can't be looked at: the daemon's log says why")
+            store.save_job(later, was=job)
+            return [Fault(about=f"job {job.token}", error=error)]
 
     def _due(self, store: Store, job: Job, now: Now) -> list[Effect]:
         linked = self.sites.linked(job.site)

@@ -34,7 +34,8 @@ class Writer:
     """A journal in service. `run` is its whole use: a function over the store, as one transaction.
 
     The function may be called twice when the disk was full the first time. What it returns is known to be durable.
-    `then` is called at the end of each group, and becomes durable with it; `told` hears on the event loop what it gave.
+    `then` is called at the end of each group, and becomes durable with it; `told` hears on the event loop what it gave,
+    `failed` what it raised.
     """
 
     def __init__(self, path: Path, *, journal: UUID, room: Room | None = None, at: At = nowhere) -> None:
@@ -50,6 +51,7 @@ class Writer:
         self._closed = False
         self.then: Callable[[Store], Any] | None = None
         self.told: Callable[[Any], None] = lambda _: None
+        self.failed: Callable[[Exception], None] = lambda _: None
         self._thread.start()
 
     @property
@@ -120,7 +122,8 @@ class Writer:
         if error is None:
             self.told(value)
         else:
-            log.warning("journal.close_failed", extra={"why": str(error)})
+            log.error("journal.close_failed", extra={"why": str(error)}, exc_info=error)
+            self.failed(error)
 
     def _try(self, group: list[_Work[Any]]) -> list[tuple[Any, Exception | None]]:
         """All that succeed become durable together. Raises StoreFull, StoreError: then nothing did."""

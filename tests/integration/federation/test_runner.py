@@ -1,6 +1,7 @@
 """Sites in service: what is accepted at one runs at another once, across restarts of either and a link that was cut."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -12,6 +13,7 @@ from federation.model.messages import Message, Submit
 from federation.model.states import End, Origin
 from federation.model.token import Key
 from federation.ports import Now
+from federation.runner import Runner
 from federation.store.store import Store
 from tests.integration.federation.site import SPEC, Net, Site, all_done, jobs, linked, until
 
@@ -76,6 +78,21 @@ async def test_a_message_that_fails_takes_no_other_of_its_batch_with_it(
         await runner.messages("edge", [Submit(key=key, pool="batch", spec=SPEC) for key in keys])
         known = await runner.read(lambda store: [store.attempt(key) is not None for key in keys])
     assert known == [True, True, False, True, True]
+
+
+async def test_a_job_that_can_not_be_gone_on_with_stops_no_other_and_is_told(net: Net) -> None:
+    edge = net.site("edge")
+    async with edge.up() as runner:
+        assert runner.trouble == ""
+        await runner.accept(uuid4(), replace(SPEC, pin="edge/\udc80"))
+        await until(lambda: troubled(runner))
+        assert "UnicodeEncodeError" in runner.trouble
+        tokens = await submit(edge, 5)
+        await until(lambda: all_done(edge, tokens))
+
+
+async def troubled(runner: Runner) -> bool:
+    return bool(runner.trouble)
 
 
 async def test_a_job_runs_at_home_when_there_is_room(net: Net) -> None:

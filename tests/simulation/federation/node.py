@@ -8,6 +8,7 @@ from uuid import UUID
 from federation.engine.effects import (
     Deliver,
     Effect,
+    Fault,
     Fence,
     FetchResults,
     Forget,
@@ -162,6 +163,8 @@ class Node:
     def _do(self, effect: Effect) -> None:
         world = self.world
         match effect:
+            case Fault():
+                raise effect.error
             case Send():
                 self.story.send(self.name, effect.site, effect.message)
             case HandOver():

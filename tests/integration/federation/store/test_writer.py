@@ -74,8 +74,10 @@ async def test_what_closes_a_group_and_fails_takes_nothing_else_with_it(path: Pa
         raise Refused("no")
 
     one = writer(path)
-    one.then = then
+    heard: asyncio.Queue[Exception] = asyncio.Queue()
+    one.then, one.failed = then, heard.put_nowait
     await one.run(lambda store: add(store, 1))
+    assert isinstance(await asyncio.wait_for(heard.get(), 10), Refused)
     one.then = None
     assert await one.run(numbers) == {1}
     await one.close()

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from federation.engine.effects import FetchResults, PushInputs, Send
+from federation.engine.effects import Fault, FetchResults, PushInputs, Send
 from federation.engine.origin import ANSWER_S, LEASE_MARGIN, LEASE_MARGIN_S, RECHOOSE_S
 from federation.engine.sites import SILENT_S, WARY_JOBS, WARY_S
-from federation.errors import Refused, StoreFull, Unavailable
+from federation.errors import Refused, Unavailable
 from federation.model.messages import Busy, Cancel, Changes, Follow, Record, Release, Room, Rooms, Signal, Submit, Told
 from federation.model.spec import Input, Lease, OnSilence
 from federation.model.states import End, Origin, Outcome, Target
@@ -102,8 +102,20 @@ def test_without_room_in_the_journal_a_known_job_is_still_acknowledged(pair: Pai
     pair.edge.submit()
     pair.edge.may_accept = False
     assert pair.edge.submit().token == TOKEN
-    with pytest.raises(StoreFull):
+    with pytest.raises(Unavailable, match="short of room"):
         pair.edge.submit(token=UUID(int=2))
+
+
+def test_a_job_that_fails_takes_no_other_with_it_and_is_looked_at_again(pair: Pair) -> None:
+    pair.edge.submit(replace(SPEC, pin="hpc/\udc80"))  # what no row takes as a reason
+    pair.edge.submit(token=UUID(int=2))
+    effects = pair.edge.due()
+    assert [one.message.key.token for one in only(effects, Send) if isinstance(one.message, Submit)] == [UUID(int=2)]
+    (fault,) = only(effects, Fault)
+    assert (fault.about, type(fault.error)) == (f"job {TOKEN}", UnicodeEncodeError)
+    assert (pair.edge.job.state, pair.edge.job.why[:23]) == (Origin.QUEUED, "it can't be looked at: ")
+    assert only(pair.edge.due(1.0), Fault) == []
+    assert len(only(pair.edge.due(RECHOOSE_S), Fault)) == 1
 
 
 def test_what_a_choice_costs_is_counted_against_the_day_s_budget() -> None:
