@@ -6,6 +6,8 @@ rest: kept one by one it would lie idle on many nodes, and none would ever be wh
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
 
 from slurm_plugin.controller.look import Here
 from slurm_plugin.controller.recuts import Room
@@ -50,6 +52,26 @@ def bundle(state: State, here: Iterable[Here], when: Ends, demand: Demand, taken
         for uuid in dict.fromkeys(piece.gpu.uuid for piece in pieces):
             found[uuid] = _room(state, name, demand.job_id, [piece for piece in pieces if piece.gpu.uuid == uuid])
     return waiting_together(found)
+
+
+def ever_fits(state: State, here: Iterable[Here], demand: Demand) -> bool:
+    """Could all of a job's slices be on these nodes if nothing else were? Told sooner than where."""
+    names = state.serving.profiles.get(demand.gres_class, ())
+    able = (node for node in here if sum(_most(gpu, names) for gpu in node.state.view.gpus) >= demand.count)
+    return len(list(islice(able, demand.nodes))) == demand.nodes
+
+
+def _most(gpu: Gpu, names: Collection[str]) -> int:
+    return max((_apart(one.starts, one.size) for one in gpu.profiles if one.name in names), default=0)
+
+
+@lru_cache(maxsize=256)
+def _apart(starts: tuple[int, ...], size: int) -> int:
+    count = end = 0
+    for start in sorted(starts):
+        if start >= end:
+            count, end = count + 1, start + size
+    return count
 
 
 def _room(state: State, node: str, job_id: int, pieces: Sequence[_Piece]) -> Room:

@@ -5,11 +5,12 @@ taken what was to go, or the step has failed. What no re-cut can serve while job
 in a stretch of a GPU that would hold it is not offered again, until the stretch is free and the next plan cuts it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from slurm_plugin.controller import rooms
-from slurm_plugin.controller.bundles import bundle, waiting_together
+from slurm_plugin.controller.bundles import bundle, ever_fits, waiting_together
 from slurm_plugin.controller.look import Here, follows
 from slurm_plugin.controller.promised import harmless, sparing
 from slurm_plugin.controller.question import Question, ask
@@ -24,6 +25,7 @@ from slurm_plugin.planner.problem import Limits, Line
 TARGET_S = 300.0  # a target that was not reached for so long is given up
 RESTORE_S = 5.0  # between two looks for what could go back to its default
 SOLVE_S = 0.3  # longest that the solver takes; then the best it has found goes
+BUNDLES_TRIED = 4  # jobs that need several slices of a node, and that room is looked for until one of them has it
 JOBS_NAMED = 3  # jobs that a GPU's reason names
 JOBS_TOLD = 100  # waiting jobs that are told of with a reason
 
@@ -48,20 +50,24 @@ def settle(state: State, here: Mapping[str, Here]) -> Recuts:
             targets[uuid] = target
     recuts = replace(state.recuts, targets=targets, changed_at=changed_at, events=tuple(events))
     open_nodes = [name for name, node in here.items() if node.offer is not None]
-    kept = _still(state, gpus, targets)
+    kept = _still(replace(state, recuts=recuts), gpus)
     return replace(recuts, rooms=sparing(replace(state, recuts=recuts), open_nodes, kept))
 
 
-def _still(state: State, gpus: Mapping[str, tuple[Here, Gpu]], targets: Collection[str]) -> dict[str, Room]:
-    """The rooms, by GPU, that still can come to be. A job that has lost a part of its room has no use for the rest."""
+def _still(state: State, gpus: Mapping[str, tuple[Here, Gpu]]) -> dict[str, Room]:
+    """The rooms, by GPU, that still can come to be. A job that has lost a part of its room has no use for the rest.
+
+    A part that is being cut already is lost with its target; none is while the rest waits.
+    """
+    dropped = any(event.what == "dropped" for event in state.recuts.events)
     ends = rooms.ends(state) if state.recuts.rooms else {}
     kept: dict[str, Room] = {}
     lost: set[int] = set()
     for uuid, room in state.recuts.rooms.items():
         now = rooms.as_now(state, ends, *gpus[uuid], room) if uuid in gpus and not state.paused else None
-        if now is None:
+        if now is None or (dropped and room.several and not room.waits):
             lost.add(room.job_id)
-        elif uuid not in targets:
+        elif uuid not in state.recuts.targets:
             kept[uuid] = now
     kept = waiting_together({uuid: room for uuid, room in kept.items() if room.job_id not in lost})
     needed = {one.job_id for uuid, one in kept.items() if one.waits or not _serves(state, gpus[uuid][1], one)}
@@ -155,11 +161,12 @@ def _rooms(search: rooms.Search, made: Plan) -> dict[str, Room]:
     state, kept = search.state, dict(search.kept)
     have = {room.job_id for room in kept.values()}
     full = len(have) >= rooms.ROOMS_MAX or any(room.several for room in kept.values())
-    first = None if full else next(iter(search.question.nowhere), None)
-    if first is not None:
-        demand, names = first
-        here = [search.here[name] for name in sorted(names)]
-        kept |= bundle(state, here, rooms.ends(state), demand, {*search.changing, *kept})
+    asked = ((demand, [search.here[name] for name in sorted(names)]) for demand, names in search.question.nowhere)
+    able = ((demand, here) for demand, here in asked if not full and ever_fits(state, here, demand))
+    for demand, here in islice(able, BUNDLES_TRIED):
+        if found := bundle(state, here, rooms.ends(state), demand, {*search.changing, *kept}):
+            kept |= found
+            break
     return waiting_together({**kept, **replace(search, kept=kept).rooms(made.unserved)})
 
 

@@ -173,6 +173,35 @@ def test_a_job_that_has_lost_a_part_of_its_room_keeps_none_of_it(lose: Callable[
     assert not world.recuts.rooms
 
 
+def test_what_is_left_of_the_room_is_given_back_when_a_part_of_it_can_t_be_cut() -> None:
+    world = pool((SEVEN, SEVEN))
+    world.planning = replace(FOLLOW, changing_of_node=1)
+    fill(world, "n1", *every(0, 1))
+    world.submit("7g.80gb", count=2)
+    passes(world, 2)
+    for job in range(1, 15):
+        world.end(job)
+        world.release("n1", job)
+    world.recuts = world.decide(world.views()).recuts
+    (failed,) = world.recuts.targets
+    assert len(world.recuts.rooms) == 1
+    world.more = {"failed_gpus": frozenset({failed}), "held_gpus": frozenset({failed})}
+    passes(world, 1)
+    assert not world.recuts.rooms
+    assert all(world.present[uuid] == "1g.10gb" for uuid in world.idle("n1"))
+
+
+def test_jobs_that_could_have_no_room_in_an_empty_pool_keep_others_from_none() -> None:
+    world = pool((SEVEN,), (SEVEN,))
+    for name in world.gpus:
+        fill(world, name, *every(0))
+    for count in range(2, 12):
+        world.submit("7g.80gb", count=count, priority=9)
+    world.submit("3g.40gb", count=2)
+    passes(world, 2)
+    assert {room.job_id for room in world.recuts.rooms.values()} == {world.next_job - 1}
+
+
 def test_room_is_kept_for_no_more_slices_than_a_gpu_has_media_engines_for() -> None:
     world = pool((SEVEN,))
     fill(world, "n1", *every(0))
