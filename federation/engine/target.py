@@ -35,7 +35,7 @@ AGREEING = 2  # looks in a row before what is not there counts as not there
 MOST_DUE = 500  # attempts of one pass
 TOMBSTONE_S = 30 * 86400.0  # how long a released attempt is remembered: no duplicate of a submit is later
 LEASE_CHECK_S = 1.0
-MOST_DOUBTED = 256  # attempts of an origin without a record, beyond its most jobs, that backends are asked about at once
+MOST_DOUBTED = 256  # attempts of an origin without a record, beyond its most jobs, that are looked for at once
 WOKEN = 2  # of what waits for room in a pool, when an attempt there ends: the first may not fit
 IN_BACKEND = frozenset({Target.READY, Target.SUBMITTING, Target.PENDING, Target.RUNNING})
 

@@ -1,0 +1,23 @@
+"""What a site tells its peers of its pools' room."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.integration.federation.site import Net, linked, until
+
+
+async def test_a_peer_hears_of_no_more_room_than_its_rules_leave_it(tmp_path: Path) -> None:
+    net = Net(tmp_path)
+    edge, hpc = net.site("edge", "hpc"), net.site("hpc", "edge")
+    async with edge.up() as sender, hpc.up() as runner:
+        house = runner.engine.target.house
+        few = replace(house.guests["edge"], most_jobs=5)
+        runner.engine.target.house = replace(house, guests={**house.guests, "edge": few})
+        await linked(edge, hpc)
+        await runner.tell_rooms()
+
+        async def told() -> bool:
+            return [room.free_jobs for room in sender.engine.sites["hpc"].rooms.values()] == [5]
+
+        await until(told)
+        assert runner.engine.sites["hpc"].rooms["batch"].free_jobs > 5
