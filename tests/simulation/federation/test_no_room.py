@@ -4,10 +4,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from federation.engine.effects import Effect
+from federation.engine.site import SiteEngine
 from federation.errors import NoRoom
 from federation.model.spec import JobSpec
 from federation.model.states import End, Origin, Outcome
 from federation.model.token import RANDOM_BYTES, Key, mint
+from federation.store.store import Store
 from tests.simulation.federation.backend import Backend
 from tests.simulation.federation.story import Scale, Story, Wish
 from tests.simulation.federation.world import EPOCH
@@ -59,9 +62,14 @@ def submit(story: Story, jobs: int) -> Sequence[Wish]:
     node = story.nodes["site0"]
     tokens = [mint(int(EPOCH * 1000) + number, bytes([number] * RANDOM_BYTES)) for number in range(jobs)]
     wishes = [Wish(token=token, spec=JobSpec(user="ann"), home="site0") for token in tokens]
-    for wish in wishes:
-        story.wishes[wish.token] = wish
-        node.act(lambda engine, store, wish=wish: engine.origin.accept(store, wish.token, wish.spec, node.now()) and [])
+
+    def accept(engine: SiteEngine, store: Store) -> list[Effect]:
+        for wish in wishes:
+            engine.origin.accept(store, wish.token, wish.spec, node.now())
+        return []
+
+    story.wishes |= {wish.token: wish for wish in wishes}
+    node.act(accept)
     return wishes
 
 
