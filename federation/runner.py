@@ -272,6 +272,10 @@ class Runner:
             log.info("backend.no_answer", extra={"pool": pool, "what": "room", "why": why})
         except FedError as error:
             why = str(error)[:MOST_WHY]
+        except Exception as error:  # a fault of ours, with one pool: the others are told all the same
+            log.exception("backend.failed", extra={"pool": pool, "what": "room"})
+            self._troubled(f"pool {pool}", error)
+            why = "a fault of its daemon's: the log there says which"
         return Room(pool=pool, free_jobs=0, free_cpus=0, why=why)
 
     # -- effects

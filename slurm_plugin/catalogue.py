@@ -30,6 +30,7 @@ from slurm_plugin.slurm.hostlist import compress, expand
 VERSION = 1
 MAX_BYTES = 16_777_216  # about 500,000 nodes whose names have nothing in common
 LINE_HOSTS = 1000  # nodes that we put in one line
+MAX_NODES = 1_000_000
 MAX_LINE_HOSTS = 5000  # nodes that a line may stand for; vgpu.lua has the same
 DEFAULT_PATH = "/var/lib/vgpu/catalogue"
 
@@ -167,8 +168,8 @@ def _pairs(counts: Mapping[str, int]) -> Iterator[str]:
     return (f"{name}={count}" for name, count in counts.items())
 
 
-def parse(text: str) -> Catalogue:
-    """Read a catalogue. Raises ConfigError naming the line that is wrong."""
+def parse(text: str, *, most_nodes: int = MAX_NODES) -> Catalogue:
+    """Read a catalogue. Raises ConfigError naming the line that is wrong, as one with more nodes than these."""
     lines = text.split("\n")
     if len(text) > MAX_BYTES:
         raise ConfigError("the catalogue is too large")
@@ -176,7 +177,7 @@ def parse(text: str) -> Catalogue:
         raise ConfigError(f"line 1: this is no catalogue of version {VERSION}")
     if len(lines) < 3 or lines[-1] != "" or lines[-2] != f"end {len(lines) - 2}":
         raise ConfigError("the catalogue is cut short: its last line is not the right end line")
-    reader = _Reader()
+    reader = _Reader(most_nodes)
     for number, line in enumerate(lines[1:-2], 2):
         if not reader.read(line.split(" ")):
             raise ConfigError(f"line {number}: not understood: {line[:80]!r}")
@@ -197,7 +198,8 @@ def _counts(fields: Sequence[str]) -> dict[str, int] | None:
 class _Reader:
     """One parse. `read` takes one line's fields and says whether it understood them."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_nodes: int) -> None:
+        self._most_nodes = most_nodes
         self.single: dict[str, list[str]] = {}
         self.partitions: list[tuple[str, str]] = []
         self.classes: dict[str, Class] = {}
@@ -277,7 +279,7 @@ class _Reader:
 
     def _nodes(self, hosts: str, shape: int) -> bool:
         try:
-            names = expand(hosts, limit=MAX_LINE_HOSTS)
+            names = expand(hosts, limit=min(MAX_LINE_HOSTS, self._most_nodes - len(self.nodes)))
         except ConfigError:
             return False
         before = len(self.nodes)

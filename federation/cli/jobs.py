@@ -58,7 +58,7 @@ def logs(
     with asked(socket, question, patient=follow) as answer:
         for told in answer:
             if "remark" in told:
-                say(f"fed: {told['remark']}")
+                say(printable(f"fed: {told['remark']}"))
             elif "missing" in told:
                 first, count = told["offset"], told["missing"]
                 say(f"fed: bytes {first} to {first + count - 1} of {told['stream']} are missing")
@@ -88,7 +88,8 @@ def wait(
     codes = [code_of(view) for view in found]
     for view, code in zip(found, codes, strict=True):
         if code or view.why:
-            say(f"job {label(view)}: {state(view)}" + (f": {view.why}" if view.why not in ("", view.end) else ""))
+            why = f": {view.why}" if view.why not in ("", view.end) else ""
+            say(printable(f"job {label(view)}: {state(view)}{why}"))
     raise typer.Exit(next((code for code in codes if code), 0))
 
 

@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from federation.cli import check, jobs, pki, site
+from federation.cli.render import printable
 from federation.cli.submit import submit
 from federation.errors import ConfigError, FedError
 
@@ -80,9 +81,9 @@ def run(argv: list[str]) -> int:
 
 
 def _failed(message: str, hint: str, code: int) -> int:
-    sys.stderr.write(f"error: {message}\n")
+    sys.stderr.write(f"error: {printable(message)}\n")
     if hint:
-        sys.stderr.write(f"hint: {hint}\n")
+        sys.stderr.write(f"hint: {printable(hint)}\n")
     return code
 
 

@@ -148,7 +148,10 @@ def age(job: FedJobView) -> str:
 
 
 def clock(at: float | None) -> str:
-    return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
+    try:
+        return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
+    except (OverflowError, ValueError, OSError):  # another site's clock may say anything
+        return f"{at:g}"
 
 
 def printable(text: str) -> str:

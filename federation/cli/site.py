@@ -9,7 +9,7 @@ import typer
 from federation.cli.check import FOUND, problems_of
 from federation.cli.client import ask
 from federation.cli.options import DEFAULT_CONFIG, DEFAULT_SOCKET, Config, Json, Socket
-from federation.cli.render import peer_lines, peer_list, pool_lines, pool_list
+from federation.cli.render import peer_lines, peer_list, pool_lines, pool_list, printable
 from federation.desk.view import PeerList, PoolList
 from federation.errors import FedError
 from slurm_plugin.cli.output import emit, emit_document
@@ -70,7 +70,7 @@ def doctor(config: Config = DEFAULT_CONFIG, socket: Socket = DEFAULT_SOCKET, jso
     if json:
         emit_document("fed-doctor", DoctorReport(site=found.site, problems=tuple(problems)))
     else:
-        emit(problems or [f"site {found.site}: nothing is wrong"])
+        emit(map(printable, problems or [f"site {found.site}: nothing is wrong"]))
     if problems:
         raise typer.Exit(FOUND)
 

@@ -36,7 +36,12 @@ class Slices:
             return Offer()
         begun = time.monotonic()
         if begun >= self._look_at:
-            self._offer = offered(self._known, await self._host.run(query(self._where)), self._where)
+            said = await self._host.run(query(self._where))
+            try:
+                self._offer = offered(self._known, said, self._where)
+            except ConfigError as error:  # a name that no catalogue can tell: the pool has its CPUs all the same
+                self._offer = Offer()
+                log.warning("pool.slices_not_told", extra={"why": str(error)})
             self._look_at = time.monotonic() + REST * (time.monotonic() - begun)
         return self._offer
 

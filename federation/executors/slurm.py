@@ -28,7 +28,7 @@ from federation.model.states import End, Outcome
 from federation.model.token import Key
 from federation.ports import Place, Seen, Sight
 from slurm_plugin.catalogue import DEFAULT_PATH
-from slurm_plugin.errors import SlurmError, SlurmUnavailable
+from slurm_plugin.errors import SlurmError, SlurmUnavailable, VgpuError
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class SlurmExecutor:
             offer = await self._slices.offer(gres)
         except ValueError as error:
             raise Unavailable(f"sinfo's answer can't be read: {error}") from None
-        except SlurmError as error:
+        except VgpuError as error:
             raise Unavailable(str(error), hint=error.hint) from None
         return replace(
             room,

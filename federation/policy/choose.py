@@ -19,6 +19,7 @@ from slurm_plugin.errors import ConfigError
 MAX_REASONS = 64  # pools that an explanation names
 EACH = "*"
 _PINNED = "the job is pinned to "
+MOST_NODES = 64  # of another site's catalogue, which has one of each build
 _EIGHTHS = 8  # of a GPU's memory: a class's weight counts them
 
 
@@ -205,6 +206,6 @@ def _slices(spec: JobSpec, room: Room, offered: catalogue.Catalogue, starts_in_s
 @lru_cache(maxsize=MAX_REASONS)
 def _catalogue(text: str) -> catalogue.Catalogue | None:
     try:
-        return catalogue.parse(text)
+        return catalogue.parse(text, most_nodes=MOST_NODES)
     except ConfigError:
         return None

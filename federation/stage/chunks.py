@@ -44,7 +44,6 @@ def listed(handle: int, path: bytes) -> Listed:
     return Listed(path=path, size=size, mode=mode, chunks=tuple(chunks), sha256=whole.digest())
 
 
-def chunk_sizes(size: int) -> list[int]:
-    """Of a file of this size."""
-    full, rest = divmod(size, CHUNK_BYTES)
-    return [CHUNK_BYTES] * full + ([rest] if rest else [])
+def chunks_of(size: int) -> int:
+    """How many a file of this size has."""
+    return -(-size // CHUNK_BYTES)

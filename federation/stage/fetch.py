@@ -18,7 +18,7 @@ from federation.access.paths import Folder
 from federation.errors import Refused, Unavailable
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
-from federation.stage.chunks import CHUNK_BYTES, MAX_FILES, Listed, Seen, chunk_sizes, hash_of, listed
+from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, MAX_FILES, Listed, Seen, chunks_of, hash_of, listed
 from federation.stage.far import Far
 from federation.stage.inputs import MOST_ASKED
 from federation.wire.convert import key_to_wire
@@ -43,12 +43,14 @@ async def fetch(far: Far, key: Key, goal: Goal, seen: Seen) -> tuple[bytes, ...]
     manifest = await far.results(pb.ResultsRequest(key=key_to_wire(key)))
     if len(manifest.files) > MAX_FILES:
         raise Refused(f"the far side has more than {MAX_FILES} files")
-    for file in manifest.files:
-        if not meant(file.path, goal.patterns) or len(file.chunks) != len(chunk_sizes(file.size)):
-            raise Refused("the far side offers a file that the job did not name")
+    if sum(len(file.chunks) for file in manifest.files) > MAX_CHUNKS:
+        raise Refused(f"the far side has more than {MAX_CHUNKS} chunks in one job")
     total = sum(file.size for file in manifest.files)
     if total > goal.most_bytes:
         raise Refused(too_much(total, goal.most_bytes), hint=MORE)
+    for file in manifest.files:
+        if not meant(file.path, goal.patterns) or len(file.chunks) != chunks_of(file.size):
+            raise Refused("the far side offers a file that the job did not name")
     for file in manifest.files:
         await _fetch_one(far, key, goal, file, seen)
     paths = [file.path for file in manifest.files[:MOST_MATCHED]]

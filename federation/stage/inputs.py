@@ -17,7 +17,7 @@ from federation.model.spec import Input, JobSpec
 from federation.model.states import Target
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
-from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, chunk_sizes
+from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, chunks_of
 from federation.stage.heap import Heap
 from federation.stage.holdings import Held, Holdings
 from federation.wire.convert import key_from_wire
@@ -33,6 +33,7 @@ class Inputs:
         self._holdings = holdings
         self._here = here
         self._busy: set[Key] = set()
+        self._putting: set[Key] = set()
 
     async def which(self, site: str, request: pb.ChunkList) -> pb.ChunkList:
         """Which of these need not be sent."""
@@ -43,20 +44,32 @@ class Inputs:
 
     async def put(self, site: str, chunks: AsyncIterator[pb.Chunk]) -> pb.PutReply:
         """Crash, or a cut: those that came are kept, and `which` tells them."""
-        heap, left, count = None, 0, 0
-        async for chunk in chunks:
-            if heap is None:
-                held = await self._held(site, chunk.key)
-                heap = self._heap(held.attempt.key)
-                left = _bytes_of(held.spec) - await asyncio.to_thread(heap.size)
+        first = await anext(chunks, None)
+        if first is None:
+            return pb.PutReply()
+        held = await self._held(site, first.key)
+        key = held.attempt.key
+        if key in self._putting:  # together they would bring more than one may
+            raise Unavailable("its files are being sent already")
+        self._putting.add(key)
+        try:
+            return pb.PutReply(chunks=await self._put(held, first, chunks))
+        finally:
+            self._putting.discard(key)
+
+    async def _put(self, held: Held, first: pb.Chunk, more: AsyncIterator[pb.Chunk]) -> int:
+        heap, count = self._heap(held.attempt.key), 0
+        left = _bytes_of(held.spec) - await asyncio.to_thread(heap.size)
+        chunk: pb.Chunk | None = first
+        while chunk is not None:
             left -= len(chunk.data)
             if left < 0:
                 raise Refused("there are more bytes than the job has said")
             await asyncio.to_thread(heap.put, chunk.sha256, chunk.data)
             count += 1
-        if heap is not None:
-            await asyncio.to_thread(heap.settle)
-        return pb.PutReply(chunks=count)
+            chunk = await anext(more, None)
+        await asyncio.to_thread(heap.settle)
+        return count
 
     async def commit(self, site: str, request: pb.CommitRequest) -> pb.CommitReply:
         """Put the files together as the job's user. Told again, it does it again. Crash: it is told again."""
@@ -82,7 +95,9 @@ class Inputs:
             return missing
         place = await self._holdings.place(held)
         for file in manifest.files:
-            await asyncio.to_thread(_assemble, file, heap, place.folder, held.account)
+            if not await asyncio.to_thread(_assemble, file, heap, place.folder, held.account):
+                await asyncio.to_thread(heap.drop)  # or what came would leave no room for the right ones
+                raise Refused("a file is not the one that the job names")
         await self._here(held.attempt.key)
         await asyncio.to_thread(heap.drop)
         return []
@@ -110,12 +125,12 @@ def _check(manifest: pb.Manifest, spec: JobSpec) -> None:
         raise Refused(f"more than {MAX_CHUNKS} chunks in one job")
     for file in manifest.files:
         told = signed[file.path]
-        if (file.size, file.sha256) != (told.size, told.sha256) or len(file.chunks) != len(chunk_sizes(told.size)):
+        if (file.size, file.sha256) != (told.size, told.sha256) or len(file.chunks) != chunks_of(told.size):
             raise Refused("a file is not the one that the job names")
 
 
-def _assemble(file: pb.File, heap: Heap, folder: Path, account: Account) -> None:
-    """Raises Refused for a path that leads out, or when the whole is not what was signed; Unavailable."""
+def _assemble(file: pb.File, heap: Heap, folder: Path, account: Account) -> bool:
+    """False: the whole is not what was signed. Raises Refused for a path that leads out, Unavailable."""
     try:
         with acting_as(account), Folder(folder) as inside:
             handle = inside.open_to_write(file.path)
@@ -131,10 +146,11 @@ def _assemble(file: pb.File, heap: Heap, folder: Path, account: Account) -> None
         if whole.digest() != file.sha256 or os.fstat(handle).st_size != file.size:
             with suppress(OSError), acting_as(account), Folder(folder) as inside:
                 inside.remove(file.path)
-            raise Refused("a file is not the one that the job names")
+            return False
         os.fchmod(handle, file.mode & 0o777 | 0o600)
         os.fsync(handle)
     except OSError as error:
         raise Unavailable(f"can't write an input: {error.strerror}") from None
     finally:
         os.close(handle)
+    return True

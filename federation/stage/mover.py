@@ -107,11 +107,12 @@ class Mover:
         if written:
             await self.unfollow(key)
             await pull.run(far, most)
+        written = sum(one.written for one in pull.streams.values())  # that came, whatever was claimed
         spec = await self._engine().read(lambda store: store.spec(key.token))
         if spec is not None and spec.outputs and outcome.started_at is not None:
             home = await asyncio.to_thread(self.spool.home, key.token)
             goal = Goal(folder=Path(home.folder), account=self._account(home.user), patterns=spec.outputs)
-            nothing = await fetch(far, key, replace(goal, most_bytes=most - written), _counter(progress))
+            nothing = await fetch(far, key, replace(goal, most_bytes=max(0, most - written)), _counter(progress))
             remark = _no_file(nothing)
         await self._engine().results_here(key, remark)
         await asyncio.to_thread(self.spool.drop_inputs, key.token)

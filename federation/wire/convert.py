@@ -16,6 +16,8 @@ MAX_ATTEMPT = 1 << 20
 MAX_TEXT = 4096  # characters of a reason or name that is kept
 MAX_RECORDS = 1000  # of one message
 MAX_POOLS = 1000
+MAX_CATALOGUE = 32_768  # characters of a pool's
+MOST_MONEY = 1e9  # an hour, as in fed.yaml; and seconds until a start
 
 _SILENCE = {
     OnSilence.KEEP: pb.ON_SILENCE_KEEP,
@@ -197,13 +199,13 @@ def _outcome_from_wire(outcome: pb.Outcome) -> Outcome:
 def _room_from_wire(room: pb.Room) -> m.Room:
     return m.Room(
         pool=_short(room.pool),
-        catalogue=room.catalogue,
+        catalogue=_short(room.catalogue, MAX_CATALOGUE),
         slices=tuple(sorted(room.slices.items())),
         free_jobs=room.free_jobs,
         free_cpus=room.free_cpus,
-        starts_in_s=max(0.0, _number(room.starts_in_s)),
-        price_per_hour=max(0.0, _number(room.price_per_hour)),
-        gpu_price_per_hour=max(0.0, _number(room.gpu_price_per_hour)),
+        starts_in_s=_amount(room.starts_in_s),
+        price_per_hour=_amount(room.price_per_hour),
+        gpu_price_per_hour=_amount(room.gpu_price_per_hour),
         longest_s=room.longest_s,
         why=room.why[:MAX_TEXT],
     )
@@ -244,9 +246,9 @@ _IN: dict[str, Callable[[Any], m.Message]] = {
 }
 
 
-def _short(text: str) -> str:
-    if len(text) > MAX_TEXT:
-        raise ValueError("a name is too long")
+def _short(text: str, most: int = MAX_TEXT) -> str:
+    if len(text) > most:
+        raise ValueError("a name or a list is too long")
     return text
 
 
@@ -254,6 +256,11 @@ def _number(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError("a time or price is no number")
     return value
+
+
+def _amount(value: float) -> float:
+    """What is counted with: sums of it stay numbers."""
+    return min(max(0.0, _number(value)), MOST_MONEY)
 
 
 def _counted(value: int) -> int:

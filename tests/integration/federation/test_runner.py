@@ -9,12 +9,13 @@ import pytest
 
 from federation.engine.effects import Effect
 from federation.errors import Refused, Unavailable
-from federation.model.messages import Message, Submit
+from federation.model.messages import Message, Room, Submit
 from federation.model.states import End, Origin
 from federation.model.token import Key
 from federation.ports import Now
 from federation.runner import Runner
 from federation.store.store import Store
+from slurm_plugin.errors import ConfigError
 from tests.integration.federation.site import SPEC, Net, Site, all_done, jobs, linked, until
 
 
@@ -113,6 +114,28 @@ async def test_why_a_pool_takes_nothing_is_what_a_job_is_told(net: Net) -> None:
             return (await jobs(edge, tokens))[0].why == "no pool fits now: edge/batch: sinfo: nobody answers"
 
         await until(told)
+
+
+async def test_a_pool_whose_adapter_fails_takes_nothing_and_ends_no_daemon(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge = net.site("edge")
+
+    async def room() -> Room:
+        raise ConfigError("line 5: not understood")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(edge.backend, "room", room)
+        async with edge.up() as runner:
+            tokens = await submit(edge, 1)
+
+            async def told() -> bool:
+                return "a fault of its daemon's" in (await jobs(edge, tokens))[0].why
+
+            await until(told)
+            assert "line 5: not understood" in runner.trouble
+    async with edge.up():
+        await until(lambda: all_done(edge, tokens))
 
 
 async def test_what_was_accepted_without_a_link_goes_when_there_is_one(net: Net, pair: tuple[Site, Site]) -> None:

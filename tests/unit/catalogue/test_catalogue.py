@@ -87,6 +87,14 @@ def test_many_nodes_are_a_few_short_lines() -> None:
         render(replace(pool(), nodes={"n1,n2": 1}))
 
 
+def test_a_reader_may_take_fewer_nodes_than_a_catalogue_can_have() -> None:
+    text = render(replace(pool(), nodes={f"gpu-{number}": 1 for number in range(1, 2001)}))
+    assert len(parse(text, most_nodes=2000).nodes) == 2000
+    for most in (1999, 1000, 999, 1):
+        with pytest.raises(ConfigError, match="not understood"):
+            parse(text, most_nodes=most)
+
+
 def test_a_name_that_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="line 2"):
         catalogue_file.write(tmp_path / "catalogue", replace(pool(), pool="two words"))

@@ -86,6 +86,15 @@ async def test_no_more_is_taken_than_is_taken_from_there(tmp_path: Path) -> None
     await fetch(far, KEY, replace(limited, most_bytes=2 * len(DATA)), nothing)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("size", "most"), [(2**63, 1 << 30), (2**63, 1 << 62), (2**60, 1 << 62)])
+async def test_a_size_that_is_a_lie_costs_nothing(tmp_path: Path, size: int, most: int) -> None:
+    far = Offer(files=[pb.File(path=b"x", size=size, mode=0o644)])
+    with pytest.raises(Refused):
+        await fetch(far, KEY, replace(goal(tmp_path), most_bytes=most), nothing)
+    assert names(tmp_path) == []
+
+
 async def test_an_output_that_does_not_stop_is_stopped(tmp_path: Path) -> None:
     pull = Pull(KEY, tmp_path)
     with pytest.raises(Unavailable, match="more than the 5 bytes"):

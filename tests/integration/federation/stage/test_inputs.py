@@ -1,5 +1,6 @@
 """Inputs at a target: put together only as the job's signed spec says, as its user, and for its own site."""
 
+import asyncio
 import hashlib
 import os
 import weakref
@@ -11,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from federation.errors import Refused
+from federation.errors import Refused, Unavailable
 from federation.model.job import Attempt
 from federation.model.spec import Input, JobSpec
 from federation.model.states import Target
@@ -105,6 +106,24 @@ async def test_more_bytes_than_were_said_are_refused(passable: Path) -> None:
         await there.put(b"abc", b"d")
 
 
+async def test_several_who_send_at_once_bring_no_more_than_one(passable: Path) -> None:
+    there = Far(passable, [file_of(b"small", b"abc")])
+    wait, came = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[pb.Chunk]:
+        yield pb.Chunk(key=key_to_wire(KEY), sha256=hashlib.sha256(b"ab").digest(), data=b"ab")
+        came.set()
+        await wait.wait()
+
+    first = asyncio.create_task(there.inputs.put("edge", slowly()))
+    await asyncio.wait_for(came.wait(), 10)
+    with pytest.raises(Unavailable, match="sent already"):
+        await there.put(b"xyz")
+    wait.set()
+    assert (await asyncio.wait_for(first, 10)).chunks == 1
+    assert await there.put(b"c") == 1
+
+
 @pytest.mark.parametrize("site", ["other", "edge-2", ""])
 async def test_another_site_is_told_nothing(passable: Path, site: str) -> None:
     there = Far(passable, [file_of(b"small", b"abc")])
@@ -141,6 +160,8 @@ async def test_chunks_that_are_not_the_signed_whole_leave_no_file(passable: Path
     with pytest.raises(Refused, match="not the one that the job names"):
         await there.commit(lying)
     assert list(there.work.iterdir()) == []
+    assert await there.put(b"abc") == 1  # what came before takes no room from it
+    assert await there.commit(file_of(b"small", b"abc")) == []
 
 
 @pytest.mark.parametrize("path", [b"../x", b"/etc/x", b"link/x", b"a//b"])

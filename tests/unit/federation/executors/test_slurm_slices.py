@@ -1,10 +1,13 @@
 """Which slices a Slurm cluster offers to other sites, with its catalogue and without."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from federation.executors.slices import Slices
 from federation.executors.slurm_commands import Where
 from federation.executors.slurm_slices import MOST_SHAPES, Offer, offered, parse_nodes, query
 from slurm_plugin.catalogue import Catalogue, NodeFacts, parse, shapes
@@ -75,6 +78,26 @@ def test_without_a_catalogue_what_slurm_publishes_is_all_that_is_offered() -> No
     assert told.partitions[0][0] == "gpu"
     for gres in ("(null)", "gpu:h100:4", "vgpu:1000", "vgpu:m20:3", "vgpu:strange:4", "vgpu:pad:1000"):
         assert offered(None, line(gres), Where()) == Offer()
+
+
+class Host:
+    """Whose sinfo says this."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+
+    async def text(self, path: Path) -> str:
+        return ""
+
+    async def run(self, argv: Sequence[str], user: str = "") -> str:
+        return self.said
+
+
+async def test_a_name_that_no_catalogue_can_tell_costs_the_pool_its_slices_only() -> None:
+    strange = Slices(cast("Any", Host(line(IDLE, partition="gpu@2*"))), Path("/none"), Where())
+    assert await strange.offer({"vgpu"}) == Offer()
+    plain = Slices(cast("Any", Host(line(IDLE))), Path("/none"), Where())
+    assert slices(await plain.offer({"vgpu"}))
 
 
 def test_only_the_partition_counts_that_the_pool_s_jobs_go_to() -> None:

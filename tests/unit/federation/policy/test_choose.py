@@ -116,6 +116,9 @@ def test_each_reason_why_not() -> None:
     assert why(CLOUD, replace(SPEC, gres="vgpu:20gb")) == "it has no slices"
     broken = replace(CLOUD, room=replace(ROOM, catalogue="?"))
     assert why(broken, replace(SPEC, gres="vgpu:20gb")) == "its catalogue can't be read"
+    bomb = slices(1).catalogue.replace("node n1 1", "node n[1-5000] 1")
+    huge = replace(CLOUD, room=replace(ROOM, catalogue=bomb))
+    assert why(huge, replace(SPEC, gres="vgpu:20gb")) == "its catalogue can't be read"
 
 
 def test_a_pin_may_name_a_site_or_a_pool() -> None:

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from federation import errors
-from federation.stage.chunks import CHUNK_BYTES, chunk_sizes, listed
+from federation.stage.chunks import CHUNK_BYTES, chunks_of, listed
 from federation.stage.heap import Heap
 from federation.wire.status import from_status, to_status
 
@@ -24,7 +24,7 @@ def test_a_file_is_known_by_its_chunks(tmp_path: Path, size: int) -> None:
     assert (found.size, found.sha256) == (size, hashlib.sha256(data).digest())
     parts = [data[at : at + CHUNK_BYTES] for at in range(0, size, CHUNK_BYTES)]
     assert found.chunks == tuple(hashlib.sha256(part).digest() for part in parts)
-    assert chunk_sizes(size) == list(map(len, parts))
+    assert chunks_of(size) == len(parts)
 
 
 def test_a_heap_takes_only_what_its_hash_says(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from federation.model.spec import Input, JobSpec, Lease, OnSilence
 from federation.model.states import End, Outcome, Target
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
-from federation.wire.convert import MAX_RECORDS, from_wire, key_from_wire, to_wire
+from federation.wire.convert import MAX_CATALOGUE, MAX_RECORDS, MOST_MONEY, from_wire, key_from_wire, to_wire
 from federation.wire.hello import FEATURES, MOST_SUBMITS, NEWEST, OLDEST, agree, hello
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -24,6 +24,7 @@ SMALL = st.integers(0, 2**32 - 1)
 LARGE = st.integers(0, 2**63 - 1)
 TIMES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 SECONDS = st.floats(0, 1e12)
+AMOUNTS = st.floats(0, MOST_MONEY)
 UUIDS = st.uuids()
 KEYS = st.builds(Key, UUIDS, st.integers(1, 1 << 20))
 SPECS = st.builds(
@@ -72,9 +73,9 @@ ROOMS = st.builds(
     slices=st.dictionaries(TEXT, SMALL, max_size=3).map(lambda x: tuple(sorted(x.items()))),
     free_jobs=SMALL,
     free_cpus=SMALL,
-    starts_in_s=SECONDS,
-    price_per_hour=SECONDS,
-    gpu_price_per_hour=SECONDS,
+    starts_in_s=AMOUNTS,
+    price_per_hour=AMOUNTS,
+    gpu_price_per_hour=AMOUNTS,
     why=TEXT,
     longest_s=SMALL,
 )
@@ -119,6 +120,8 @@ KEY = pb.Key(token=bytes(16), attempt=1)
         pb.Envelope(submit=pb.Submit(key=KEY, spec=pb.Spec(lease_s=float("nan")))),
         pb.Envelope(submit=pb.Submit(key=KEY, spec=pb.Spec(deadline_at=float("inf")))),
         pb.Envelope(submit=pb.Submit(key=KEY, spec=pb.Spec(user="x" * 5000))),
+        pb.Envelope(rooms=pb.Rooms(pools=[pb.Room(pool="x", price_per_hour=float("nan"))])),
+        pb.Envelope(rooms=pb.Rooms(pools=[pb.Room(pool="x", catalogue="x" * (MAX_CATALOGUE + 1))])),
         pb.Envelope(follow=pb.Follow(journal=b"short")),
         pb.Envelope(follow=pb.Follow(after=2**63)),
         pb.Envelope(changes=pb.Changes(journal=bytes(16), records=[pb.Record(key=KEY)] * (MAX_RECORDS + 1))),
@@ -127,6 +130,14 @@ KEY = pb.Key(token=bytes(16), attempt=1)
 def test_what_no_site_may_send(envelope: pb.Envelope) -> None:
     with pytest.raises(ValueError, match=r"."):
         from_wire(envelope)
+
+
+def test_sums_of_what_another_site_asks_for_stay_numbers() -> None:
+    room = pb.Room(pool="x", starts_in_s=1e308, price_per_hour=1e308, gpu_price_per_hour=-1.0)
+    told = from_wire(pb.Envelope(rooms=pb.Rooms(pools=[room])))
+    assert isinstance(told, m.Rooms)
+    (found,) = told.pools
+    assert (found.starts_in_s, found.price_per_hour, found.gpu_price_per_hour) == (MOST_MONEY, MOST_MONEY, 0.0)
 
 
 def test_what_a_newer_site_made_up_is_never_an_end() -> None:
