@@ -72,7 +72,7 @@ def _record_to_wire(record: m.Record) -> pb.Record:
         outcome=None if record.outcome is None else _outcome_to_wire(record.outcome),
         started_at=record.started_at,
         signals=record.signals,
-        why=record.why,
+        why=_told(record.why),
     )
 
 
@@ -85,7 +85,7 @@ def _outcome_to_wire(outcome: Outcome) -> pb.Outcome:
         ended_at=outcome.ended_at,
         stdout_size=outcome.stdout_size,
         stderr_size=outcome.stderr_size,
-        reason=outcome.reason,
+        reason=_told(outcome.reason),
     )
 
 
@@ -100,7 +100,7 @@ def _room_to_wire(room: m.Room) -> pb.Room:
         price_per_hour=room.price_per_hour,
         gpu_price_per_hour=room.gpu_price_per_hour,
         longest_s=room.longest_s,
-        why=room.why,
+        why=_told(room.why),
     )
 
 
@@ -121,10 +121,15 @@ _OUT: dict[type, tuple[str, Callable[[Any], Any]]] = {
     m.Release: ("release", lambda x: pb.Release(key=key_to_wire(x.key))),
     m.Follow: ("follow", lambda x: pb.Follow(journal=x.journal.bytes if x.journal else b"", after=x.after)),
     m.Told: ("told", lambda x: pb.Told(journal=x.journal.bytes, record=_record_to_wire(x.record))),
-    m.Busy: ("busy", lambda x: pb.Busy(key=key_to_wire(x.key), why=x.why)),
+    m.Busy: ("busy", lambda x: pb.Busy(key=key_to_wire(x.key), why=_told(x.why))),
     m.Changes: ("changes", _changes_to_wire),
     m.Rooms: ("rooms", lambda x: pb.Rooms(pools=[_room_to_wire(one) for one in x.pools])),
 }
+
+
+def _told(text: str) -> str:
+    """What a backend said may be no text, or long: it may keep nothing else from being told."""
+    return text[:MAX_TEXT] if text.isascii() else text[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()
 
 
 # -- in

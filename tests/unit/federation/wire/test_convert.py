@@ -132,6 +132,19 @@ def test_what_no_site_may_send(envelope: pb.Envelope) -> None:
         from_wire(envelope)
 
 
+@pytest.mark.parametrize("said", ["sbatch: \udc80", "é" * 9000])
+def test_what_a_backend_said_is_told_whatever_it_is(said: str) -> None:
+    outcome = Outcome(end=End.LOST, reason=said)
+    record = m.Record(key=Key(UUID(int=1), 1), revision=1, state=Target.ENDED, outcome=outcome, why=said)
+    told: list[m.Message] = [
+        m.Changes(journal=UUID(int=2), after=0, upto=1, records=(record,)),
+        m.Busy(key=record.key, why=said),
+        m.Rooms(pools=(m.Room(pool="x", free_jobs=0, free_cpus=0, why=said),)),
+    ]
+    for message in told:
+        assert from_wire(pb.Envelope.FromString(to_wire(message).SerializeToString())) is not None
+
+
 def test_sums_of_what_another_site_asks_for_stay_numbers() -> None:
     room = pb.Room(pool="x", starts_in_s=1e308, price_per_hour=1e308, gpu_price_per_hour=-1.0)
     told = from_wire(pb.Envelope(rooms=pb.Rooms(pools=[room])))
