@@ -226,5 +226,5 @@ class LongNode(Node):
 
 TestNode = Node.TestCase
 TestNode.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
-TestLongNode = pytest.mark.soak(LongNode.TestCase)
+TestLongNode = pytest.mark.soak(pytest.mark.timeout(3600)(LongNode.TestCase))
 TestLongNode.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)

@@ -64,4 +64,5 @@ async def test_a_gres_that_is_gone_is_told_until_slurm_conf_was_read_anew(socket
         await until(lambda: "gpu" in site.engine.desk.books.gone("n1"))
         site.slurm.restart()  # slurm.conf has no gpu by now
         await published(site)
+        await two_passes(site)
         assert not [p for p in await problems(site, "n1") if "no gpu on it" in p]
