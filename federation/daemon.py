@@ -148,17 +148,18 @@ class Daemon:
         return Staff(front=front, answers=answers, mover=self._mover, audit=self._audit, admins=config.local.admins)
 
     async def reload(self) -> None:
-        """Take up what fed.yaml says now, as far as that goes. Raises ConfigError: nothing was changed."""
+        """Take up what fed.yaml says now, as far as that goes. Raises FedError: what it said before is in force."""
         found = change(self.config, await asyncio.to_thread(load_config, self._path), self._begun)
+        rules, now = _rules(found.config), Now(wall=time.time(), mono=time.monotonic())
         self._backends.add(backends(found.fresh, self._changed))
         self._begun.update(found.fresh)
-        self.config, rules = found.config, _rules(found.config)
         self._keeper.reload()
-        now = Now(wall=time.time(), mono=time.monotonic())
         await self.runner.act(lambda store: self.runner.engine.reload(store, rules, now))
+        self.config = found.config
         self._lines.follow(self._links, self._keeper, self.config.peers)
         self._desk.staff = self._staff()
-        await self.runner.tell_rooms()
+        with suppress(FedError):  # they are told again and again
+            await self.runner.tell_rooms()
         log.info("daemon.reloaded", extra={"restart_for": list(found.restart_for)})
 
     # -- folders of jobs that are done or forgotten
@@ -216,7 +217,8 @@ async def _set(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def _reloaded(daemon: Daemon, reread: asyncio.Event) -> None:
+async def reloaded(daemon: Daemon, reread: asyncio.Event) -> None:
+    """Reload whenever it is asked for, until cancelled; what fails is told, and ends nothing."""
     while True:
         await reread.wait()
         reread.clear()
@@ -224,6 +226,8 @@ async def _reloaded(daemon: Daemon, reread: asyncio.Event) -> None:
             await daemon.reload()
         except FedError as error:
             log.warning("daemon.not_reloaded", extra={"why": str(error), "hint": error.hint})
+        except Exception:
+            log.exception("daemon.not_reloaded")
 
 
 async def run(path: Path) -> None:
@@ -236,7 +240,7 @@ async def run(path: Path) -> None:
     daemon = Daemon(path)
     async with daemon.running() as serving:
         tell_ready()
-        stopping, reloading = asyncio.create_task(_set(stop)), asyncio.create_task(_reloaded(daemon, reread))
+        stopping, reloading = asyncio.create_task(_set(stop)), asyncio.create_task(reloaded(daemon, reread))
         await asyncio.wait((serving, stopping, reloading), return_when=asyncio.FIRST_COMPLETED)
         for task in (stopping, reloading):
             await _ended(task)

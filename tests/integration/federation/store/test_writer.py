@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from federation.engine.origin import OriginRules, OriginSide
+from federation.engine.sites import Sites
 from federation.errors import Refused, StoreFull, Unavailable
+from federation.model.spec import JobSpec
 from federation.model.states import Origin
+from federation.ports import Now
 from federation.store import writer as writing
 from federation.store.store import Store
 from tests.integration.federation.store.rig import SMALL, add, job, numbers, opened, writer
@@ -135,6 +139,18 @@ async def test_a_full_disk_stops_accepting_and_goes_on_with_what_is_under_way(sm
     for _ in range(writing.HOLD_EVERY):
         await one.run(numbers)
     assert await one.run(lambda store: store.may_accept())
+    await one.close()
+
+
+async def test_a_new_job_on_a_disk_that_is_short_of_room_costs_no_ballast(small_disk: Path) -> None:
+    one = writer(small_disk / "fed.db", reserve_bytes=2 << 20, ballast_bytes=2 << 20)
+    assert await one.run(lambda store: store.may_accept())
+    (small_disk / "others").write_bytes(bytes(BOX_BYTES - (3 << 20)))
+    now = Now(wall=1e6, mono=0.0)
+    origin = OriginSide(Sites("edge", (), now), OriginRules())
+    with pytest.raises(Unavailable, match="short of room"):
+        await one.run(lambda store: origin.accept(store, job(1).token, JobSpec(user="ann"), now))
+    assert (small_disk / "fed.db.ballast").exists()
     await one.close()
 
 
