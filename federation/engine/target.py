@@ -37,6 +37,7 @@ TOMBSTONE_S = 30 * 86400.0  # how long a released attempt is remembered: no dupl
 LEASE_CHECK_S = 1.0
 MOST_DOUBTED = 256  # attempts of an origin without a record, beyond its most jobs, that are looked for at once
 WOKEN = 2  # of what waits for room in a pool, when an attempt there ends: the first may not fit
+UNNAMED = "?"  # the handle of what a backend may have had, and never told its name for
 IN_BACKEND = frozenset({Target.READY, Target.SUBMITTING, Target.PENDING, Target.RUNNING})
 
 
@@ -279,7 +280,8 @@ class TargetSide:
     def _absent(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
         if known.stopped_for in NEVER_LET_IN:
             return self._stop(store, known, known.stopped_for, now)
-        return self._saved(store, again(known, "the backend does not have it", now), known, told=False)
+        had = replace(known, handle=known.handle or UNNAMED)
+        return self._saved(store, again(had, "the backend does not have it", now), known, told=False)
 
     def forgotten(self, store: Store, key: Key) -> list[Effect]:
         """The backend has dropped its output."""
@@ -337,7 +339,7 @@ class TargetSide:
         spec = store.attempt_spec(attempt.key)
         if spec is None or attempt.pool not in self.house.pools:
             why = f"pool {attempt.pool} is no more"
-            if attempt.tries or attempt.handle:
+            if attempt.handle:
                 doubted = replace(attempt, stopped_for=End.REFUSED, why=why, misses=0)
                 doubted = doubted.on(TargetEvent.HANDED, due_at=now.wall + ASK_S)
                 return [*self._saved(store, doubted, attempt), Look(pool=attempt.pool, keys=(attempt.key,))]

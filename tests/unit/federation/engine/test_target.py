@@ -297,8 +297,13 @@ def test_what_the_backend_refuses_for_good_never_ran(hpc: Site) -> None:
     assert hpc.attempt().outcome == Outcome(end=End.REFUSED, ended_at=hpc.time, reason="invalid qos")
 
 
-def test_what_a_pool_that_is_no_more_never_got_is_refused_at_once(hpc: Site) -> None:
+@pytest.mark.parametrize("answer", ["", "not_handed_over", "no_room"])
+def test_what_a_pool_that_is_no_more_never_got_is_refused_at_once(hpc: Site, answer: str) -> None:
     hpc.hears("edge", SUBMIT)
+    if answer:
+        hpc.due()
+        hpc.backend(answer, KEY, "down")
+        hpc.time += 1000.0
     hpc.engine.target.house = replace(hpc.engine.target.house, pools={"cpu": 3})
     hpc.due()
     refused = hpc.attempt().outcome
@@ -307,10 +312,14 @@ def test_what_a_pool_that_is_no_more_never_got_is_refused_at_once(hpc: Site) -> 
 
 
 def forgotten_by_a_pool_that_is_no_more(hpc: Site) -> None:
-    """Its backend had it, and two looks did not find it."""
-    pending(hpc)
+    """Its backend may have had it, and two looks did not find it; then it had no room."""
+    hpc.hears("edge", SUBMIT)
+    hpc.due()
+    hpc.backend("unanswered", KEY)
     hpc.sees(Sight.ABSENT)
     hpc.sees(Sight.ABSENT)
+    hpc.due(10.0)
+    hpc.backend("no_room", KEY, "full")
     assert hpc.attempt().state is Target.READY
     hpc.engine.target.house = replace(hpc.engine.target.house, pools={"cpu": 3})
     effects = hpc.due(10.0)
