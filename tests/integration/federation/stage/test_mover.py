@@ -44,8 +44,9 @@ async def test_outputs_and_files_are_bounded_together(tmp_path: Path, most: int,
         pb.OutputPart(stream=pb.STREAM_STDERR, offset=0, end=True),
     ]
     mover = Mover(spool, lambda: engine, lambda _: far, lambda _: ROOT, lambda _: most)
-    follow = mover.follow("hpc", KEY)  # somebody read it while it ran
-    await until(lambda: _is(follow.ended))
+    mover.follow("hpc", KEY)  # somebody read it while it ran
+    await until(lambda: _is(not mover._tasks))
+    assert mover.pull(KEY).ended
     ended = Outcome(end=End.EXITED, exit_code=0, started_at=1.0, ended_at=2.0, stdout_size=claimed)
     mover.fetch_results("hpc", KEY, ended)
     progress = mover.progress[KEY]
