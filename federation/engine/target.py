@@ -3,18 +3,16 @@
 Every method is one transaction over the journal, and tells the effects that are wanted once it is durable.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from federation.engine.attempts import again, ended, poll_s, record, retry_s, room_poll_s
+from federation.engine.attempts import again, ended, poll_s, retry_s, room_poll_s
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look, Send
+from federation.engine.records import Records
 from federation.model.job import Attempt, over
 from federation.model.messages import (
-    MOST_CHANGES,
     Busy,
     Cancel,
-    Changes,
     Follow,
     FromOrigin,
     Record,
@@ -23,7 +21,7 @@ from federation.model.messages import (
     Submit,
     Told,
 )
-from federation.model.states import NEVER_LET_IN, OPEN, End, Outcome, Target, TargetEvent
+from federation.model.states import NEVER_LET_IN, End, Outcome, Target, TargetEvent
 from federation.model.token import Key
 from federation.policy.admit import House, admit
 from federation.ports import Now, Seen, Sight
@@ -36,26 +34,21 @@ MOST_DUE = 500  # attempts of one pass
 TOMBSTONE_S = 30 * 86400.0  # how long a released attempt is remembered: no duplicate of a submit is later
 LEASE_CHECK_S = 1.0
 MOST_DOUBTED = 256  # attempts of an origin without a record, beyond its most jobs, that are looked for at once
-WOKEN = 2  # of what waits for room in a pool, when an attempt there ends: the first may not fit
 UNNAMED = "?"  # the handle of what a backend may have had, and never told its name for
 IN_BACKEND = frozenset({Target.READY, Target.SUBMITTING, Target.PENDING, Target.RUNNING})
 
 
-class TargetSide:
-    """Kept in memory: when each origin was last heard, up to where it was told, and whether that is all there is; which
-    pools were full when they were asked, and how many of what waits for those is to be tried now.
+class TargetSide(Records):
+    """Kept in memory: when each origin was last heard.
 
     `more_due`: the last pass was a full one.
     """
 
     def __init__(self, house: House, now: Now) -> None:
+        super().__init__()
         self.house = house
         self._since = now.mono
         self._heard: dict[str, float] = {}
-        self._told: dict[str, int] = {}
-        self._told_all: set[str] = set()
-        self._full: set[str] = set()
-        self._wakes: Counter[str] = Counter()
         self.more_due = False
         self._leases_at = 0.0
 
@@ -165,15 +158,6 @@ class TargetSide:
         store.drop_attempt_spec(known.key)
         released = known.on(TargetEvent.RELEASE, ended_at=now.wall, due_at=now.wall + retry_s(0), tries=0)
         return [*self._saved(store, released, known), Forget(pool=known.pool, key=known.key)]
-
-    def _follow(self, store: Store, origin: str, follow: Follow) -> list[Effect]:
-        """What changed since; who follows asks for the rest of a long list, and is told at once from its end on."""
-        after = follow.after if follow.journal == store.journal else 0
-        attempts: Sequence[Attempt] = store.attempts_since(origin, after, MOST_CHANGES)
-        (self._told_all.add if len(attempts) < MOST_CHANGES else self._told_all.discard)(origin)
-        upto = self._told[origin] = attempts[-1].revision if attempts else after
-        records = tuple(map(record, attempts))
-        return [Send(site=origin, message=Changes(journal=store.journal, after=after, upto=upto, records=records))]
 
     # -- what backends answer
 
@@ -325,12 +309,6 @@ class TargetSide:
             effects += self._end_leases(store, now)
         return effects
 
-    def _wake(self, store: Store, now: Now) -> None:
-        for pool, most in self._wakes.items():
-            if not store.wake_waiting(pool, now.wall, most):
-                self._full.discard(pool)
-        self._wakes.clear()
-
     def forget(self, store: Store, now: Now) -> int:
         return store.forget_released(now.wall - TOMBSTONE_S, MOST_DUE)
 
@@ -365,28 +343,3 @@ class TargetSide:
         due_at = now.wall + retry_s(0)
         stopping = attempt.on(TargetEvent.STOP, stopped_for=why, due_at=due_at, tries=0, misses=0)
         return [*self._saved(store, stopping, attempt), Fence(pool=attempt.pool, key=attempt.key)]
-
-    # -- the journal and the origins
-
-    def _known(self, store: Store, origin: str, key: Key) -> Attempt | None:
-        """Nobody is told of, or may touch, another site's attempt; its token is 74 random bits."""
-        known = store.attempt(key)
-        return known if known is not None and known.origin == origin else None
-
-    def _saved(self, store: Store, attempt: Attempt, was: Attempt | None, *, told: bool = True) -> list[Effect]:
-        attempt = store.save_attempt(attempt, was=was, told=told)
-        if attempt.pool in self._full and was is not None and was.state in OPEN and attempt.state not in OPEN:
-            self._wakes[attempt.pool] += WOKEN
-        return [self._tell(store, attempt)] if told else []
-
-    def _tell(self, store: Store, attempt: Attempt) -> Effect:
-        """What has just changed, to an origin that knows all that was before it; another one asks for what it lacks."""
-        origin, after = attempt.origin, self._told.get(attempt.origin, -1)
-        if origin not in self._told_all or attempt.revision <= after:
-            return self._answer(store, attempt)
-        upto = self._told[origin] = attempt.revision
-        changes = Changes(journal=store.journal, after=after, upto=upto, records=(record(attempt),))
-        return Send(site=origin, message=changes)
-
-    def _answer(self, store: Store, attempt: Attempt) -> Effect:
-        return Send(site=attempt.origin, message=Told(journal=store.journal, record=record(attempt)))

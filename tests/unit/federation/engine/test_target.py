@@ -7,7 +7,8 @@ import pytest
 
 from federation.engine.attempts import FIRST_POLL_S, MOST_POLL_S, MOST_RETRY_S, ROOM_POLL_S, room_poll_s
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look
-from federation.engine.target import ASK_S, MOST_DOUBTED, TOMBSTONE_S, WOKEN
+from federation.engine.records import WOKEN
+from federation.engine.target import ASK_S, MOST_DOUBTED, TOMBSTONE_S
 from federation.model.messages import Busy, Cancel, Changes, Follow, Release, Signal, Submit, Told
 from federation.model.spec import Input, Lease, OnSilence
 from federation.model.states import End, Outcome, Target
