@@ -25,6 +25,7 @@ from federation.pki.pace import Pace
 
 log = logging.getLogger(__name__)
 
+WRITTEN_S = 1.0  # longest wait for the message of a call that is to be refused
 MAX_KNOWN = 1024  # certificates whose verdict is remembered
 HANDSHAKE_MS = 5_000  # who connects and says nothing is cut off
 CONNECTIONS = 4096  # at once; a peer needs one or two
@@ -186,10 +187,16 @@ async def _written(messages: AsyncGenerator[Any, None], context: Any) -> None:
     """Until they end, or the caller has gone: gRPC would log that as a fault of ours."""
     async with aclosing(messages):
         async for message in messages:
+            writing = asyncio.ensure_future(context.write(message))
             try:
-                await context.write(message)
+                await asyncio.shield(writing)
             except grpc.aio.InternalError:
                 return
+            except asyncio.CancelledError:
+                # gRPC sends no status while a message of the same call is on its way.
+                await asyncio.wait({writing}, timeout=WRITTEN_S)
+                writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+                raise
 
 
 def _like(handler: Any) -> Any:
