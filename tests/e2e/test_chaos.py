@@ -100,6 +100,7 @@ def rage(live: Live, strikes: int, within_s: float, rng: random.Random, hits: "C
 
 class Known(NamedTuple):
     state: str
+    reason: str  # Slurm's, why it waits
     restarts: int
     exit_code: str  # as Slurm has it: status, signal
     waited_s: int  # since it was submitted or put back the last time
@@ -107,19 +108,13 @@ class Known(NamedTuple):
 
 def known(live: Live) -> dict[str, Known]:
     """Each job that slurmctld knows, by name; of an array, each element."""
-    rows = live.slurm(
-        "squeue",
-        "-h",
-        "-a",
-        "-r",
-        "--states=all",
-        "-O",
-        "Name:|,ArrayTaskID:|,State:|,RestartCnt:|,exit_code:|,PendingTime:|",
-    )
+    fields = "Name:|,ArrayTaskID:|,State:|,Reason:|,RestartCnt:|,exit_code:|,PendingTime:|"
+    rows = live.slurm("squeue", "-h", "-a", "-r", "--states=all", "-O", fields)
     found: dict[str, Known] = {}
     for row in rows.splitlines():
-        name, task, state, restarts, exit_code, waited, _ = row.split("|")
-        found[f"{name}_{task}" if task.isdecimal() else name] = Known(state, int(restarts), exit_code, int(waited))
+        name, task, state, reason, restarts, exit_code, waited, _ = row.split("|")
+        job = f"{name}_{task}" if task.isdecimal() else name
+        found[job] = Known(state, reason, int(restarts), exit_code, int(waited))
     return found
 
 
@@ -136,9 +131,7 @@ def settle(live: Live, crowd: chaos.Crowd, limit_s: float) -> str:
             rows = known(live)
         except AssertionError:
             return False
-        left[:] = [
-            f"{job} {row.state}" for job, row in rows.items() if row.state not in OVER_STATES and job not in plain
-        ]
+        left[:] = [f"{job} {row}" for job, row in rows.items() if row.state not in OVER_STATES and job not in plain]
         return not left
 
     if not processes.wait_until(over, limit_s=limit_s, every_s=0.5):
