@@ -6,8 +6,9 @@ back into the queue, held. It tells slurmd that the job is gone, so the next try
 and nobody but an admin would end its drain.
 
 A node is resumed when its agent is there and has no grant but of runs that Slurm knows, so that no job that was
-forgotten still runs there. Then the pool's held jobs are released. So is one that was put back before slurmctld started
-the last time: that one may have forgotten the drain. Any other reason is somebody's, and left alone.
+forgotten still runs there. Then the pool's held jobs are released. Slurm puts some back only when the drain is over,
+and a slurmctld that starts again may forget the drain alone: so a job that was put back before slurmctld's last start,
+or soon after it, is released too. Any other reason is somebody's, and left alone.
 
 Crash: the next controller finds what is still to be done as this one did.
 """
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0  # a node must be found so for so long: Slurm takes a moment to put the job back
 AGAIN_S = 10.0  # until a node that is still drained is tried again, and between two questions when slurmctld started
+FORGOT_S = 120.0  # after a start of slurmctld: a job that is refused so soon is one whose start it forgot
 TIMES = 3  # a job that is refused so often is for a person to look at
 _REASON = re.compile(r"Duplicate jobid(?: \[[\w.-]+@\d+\])?")
 
@@ -101,7 +103,7 @@ class Drains:
         self._asked_at = now
         started_at = await self._slurm.started_at()
         for job in jobs:
-            if job.submitted_at < started_at:
+            if job.submitted_at < started_at + FORGOT_S:
                 await self._release(job)
 
     def _refused(self) -> list[QueuedJob]:

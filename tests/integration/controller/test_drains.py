@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.controller import drains, engine, rescue
+from slurm_plugin.controller.drains import FORGOT_S
 from slurm_plugin.controller.prologs import ENDED_S
 from slurm_plugin.pool import DuplicateJobid
 from tests.integration.controller.site import DictSlurm, ListAgent, until
@@ -129,16 +130,19 @@ async def test_a_job_that_is_refused_again_and_again_is_left_for_a_person(socket
         assert site.slurm.released == [7] * drains.TIMES
 
 
-@pytest.mark.parametrize("since", [True, False], ids=["started-since", "not-since"])
-async def test_a_job_whose_drain_slurmctld_may_have_forgotten_is_released(
-    socket: Path, tmp_path: Path, since: bool
+@pytest.mark.parametrize(
+    ("started_s", "forgot"), [(5, True), (5 - FORGOT_S, True), (-FORGOT_S, False)], ids=["since", "soon", "long-ago"]
+)
+async def test_a_job_that_slurmctld_put_back_alone_is_released_when_it_started_since_or_soon_before(
+    socket: Path, tmp_path: Path, started_s: float, forgot: bool
 ) -> None:
+    """It has forgotten the drain, or the job was put back when that was over."""
     clock = Clock()
     async with one_node(socket, tmp_path, clock) as (site, _):
-        site.slurm.booted_at = PUT_BACK + (5 if since else -5)
+        site.slurm.booted_at = PUT_BACK + round(started_s)
         refuse(site)
         await some_passes(site)
-        assert (site.slurm.resumed, site.slurm.released) == ([], [7] if since else [])
+        assert (site.slurm.resumed, site.slurm.released) == ([], [7] if forgot else [])
 
 
 async def test_slurmctld_is_asked_now_and_then_when_it_was_started_while_a_job_stays_refused(
