@@ -107,6 +107,7 @@ class Asked:
         self.pools: list[Pool] = []
         self._all = asyncio.Event()
         self._receive = site.runner.messages
+        # There is no other place that knows when an answer is durable.
         site.runner.messages = self._messages  # type: ignore[method-assign]
 
     async def _messages(self, sender: str, messages: Sequence[Message]) -> None:
