@@ -15,6 +15,8 @@ from tests.integration.controller.test_controller import Site, controller
 from tests.integration.link.munged import munged
 from tests.unit.controller import pools
 
+LONG_AFTER_SLURMCTLDS_START = 9_500
+
 
 @pytest.fixture(scope="module")
 def socket() -> Iterator[Path]:
@@ -44,7 +46,9 @@ async def pool(socket: Path, folder: Path, clock: Clock) -> AsyncIterator[Site]:
 
 def hold(site: Site, reason: str, *, gres_class: str = "1g.10gb", partitions: tuple[str, ...] = ("gpu",)) -> None:
     job = pools.pending(7, gres_class)
-    site.slurm.jobs[7] = replace(job, reason=reason, priority=0, eligible=False, partitions=partitions)
+    site.slurm.jobs[7] = replace(
+        job, reason=reason, priority=0, eligible=False, partitions=partitions, submitted_at=LONG_AFTER_SLURMCTLDS_START
+    )
 
 
 async def patience(site: Site, clock: Clock, waited_s: float = holds.PATIENCE_S) -> None:
