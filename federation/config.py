@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from federation.access.rates import Rate
+from federation.config_overflow import OverflowConfig, overflow_config, unknown_pool
 from federation.config_pools import PoolRules, pool_rules
 from federation.config_schema import FedFile, PeerSection, PlacingSection, keys_at
 from federation.errors import ConfigError
@@ -56,6 +57,7 @@ class FedConfig:
     local: LocalRules
     audit: AuditRules
     peers: Mapping[str, PeerRules]
+    overflow: OverflowConfig | None = None  # None: no job of a Slurm here leaves it
 
     def credentials(self) -> Credentials:
         """What the files of `tls` hold now, and that it is this site's. Raises ConfigError."""
@@ -94,6 +96,11 @@ def parse_config(text: str, *, source: str = "fed.yaml") -> FedConfig:
         where = document.where(("peers", silent[0]))
         hint = "give it an address, or this site one to listen on"
         raise ConfigError(f"{where}: peers: neither {silent[0]} nor this site can dial the other", hint=hint)
+    if file.overflow is not None and (unknown := unknown_pool(file, file.overflow)):
+        prefix, why = unknown
+        raise ConfigError(
+            f"{document.where(('overflow', 'nodes', prefix, 'pool'))}: overflow.nodes.{prefix}.pool: {why}"
+        )
     return _config(file)
 
 
@@ -123,6 +130,7 @@ def _config(file: FedFile) -> FedConfig:
         local=local,
         audit=AuditRules(path=file.audit.path, max_bytes=file.audit.max_mib << 20, keep=file.audit.keep),
         peers={name: _rules(peer) for name, peer in file.peers.items()},
+        overflow=overflow_config(file.overflow) if file.overflow else None,
     )
 
 

@@ -16,6 +16,7 @@ from slurm_plugin.catalogue import DEFAULT_PATH
 MAX_PEERS = 1000
 MAX_NAMES = 100_000  # users or accounts of one peer
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}")
+_PREFIX = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,46}[A-Za-z0-9])?")
 
 
 def _site(text: str) -> str:
@@ -50,7 +51,22 @@ def _address(text: str) -> str:
     return text
 
 
+def _site_pool(text: str) -> str:
+    site, slash, pool = text.partition("/")
+    if not slash:
+        raise ValueError(f"'{text[:64]}' is no pool: write SITE/POOL")
+    return f"{_site(site)}/{_word(pool)}"
+
+
+def _prefix(text: str) -> str:
+    if not _PREFIX.fullmatch(text):
+        raise ValueError(f"'{text[:64]}' can't begin the names of nodes (letters, digits, - inside, at most 48)")
+    return text
+
+
 Site = Annotated[str, AfterValidator(_site)]
+SitePool = Annotated[str, AfterValidator(_site_pool)]
+Prefix = Annotated[str, AfterValidator(_prefix)]
 Word = Annotated[str, AfterValidator(_word)]
 Account = Literal[""] | Word
 Mortal = Annotated[str, AfterValidator(_mortal)]
@@ -59,6 +75,7 @@ Address = Annotated[str, AfterValidator(_address)]
 Pattern = Annotated[str, AfterValidator(check_pattern)]
 Patterns = Annotated[list[Pattern], Field(max_length=1000)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Seconds = Annotated[int, Field(ge=0, le=1 << 30)]
 Money = Annotated[float, Field(ge=0, le=1e9, strict=False)]
 
 
@@ -179,6 +196,56 @@ class PlacingSection(_Section):
     seconds_per_money: Annotated[float, Field(ge=0, le=1e9, strict=False)] = 600.0
 
 
+class VirtualNodesSection(_Section):
+    """Nodes PREFIX-1..count of Slurm, whose jobs run in a pool."""
+
+    count: Annotated[int, Field(ge=1, le=1000)] = 1
+    pool: SitePool
+    gateway: Word
+    cpus: Annotated[int, Field(ge=1, le=65_535)] = 4096
+    memory_mib: Annotated[int, Field(ge=1, le=1 << 32)] = 4_000_000
+    most_jobs: Annotated[int, Field(ge=1, le=100_000)] = 500
+    shared_files: bool = False
+
+
+class OverflowRuleSection(_Section):
+    """When jobs that ask for one partition may go to the virtual nodes."""
+
+    opt: Literal["out", "in"] = "out"
+    after_s: Seconds = 600
+    start_later_s: Seconds = 0
+    least_waiting: Annotated[int, Field(ge=0, le=1 << 30)] = 0
+    least_priority: Annotated[int, Field(ge=0, le=1 << 32)] = 0
+    qos: Annotated[list[Word], Field(max_length=1000)] = []
+    accounts: Annotated[list[Word], Field(max_length=MAX_NAMES)] = []
+    most_jobs: Annotated[int, Field(ge=0, le=100_000)] = 1000
+    spend_per_day: Money | None = None
+    most_input_mib: Annotated[int, Field(ge=0, le=1 << 30)] = 1024
+    recall: bool = True
+
+
+class OverflowSection(_Section):
+    """Jobs of the Slurm here that run in pools and stay jobs of the Slurm here."""
+
+    cluster: Word
+    conf: File | None = None
+    bin_dir: File | None = None
+    socket: File = Path("/run/fed/gateway.sock")
+    partition: Word = "cloud"
+    wait_partition: Word = "vgpu-wait"
+    longest_wait_s: Annotated[int, Field(ge=60, le=30 * 86_400)] = 86_400
+    nodes: Annotated[dict[Prefix, VirtualNodesSection], Field(min_length=1, max_length=100)]
+    rules: Annotated[dict[Word, OverflowRuleSection], Field(max_length=1000)] = {}
+
+    @model_validator(mode="after")
+    def _apart(self) -> "OverflowSection":
+        if self.partition == self.wait_partition:
+            raise ValueError(f"partition and wait_partition are both '{self.partition}': they must be two")
+        if own := {self.partition, self.wait_partition} & self.rules.keys():
+            raise ValueError(f"rules: '{min(own)}' is no partition that users wait in: name the one they ask for")
+        return self
+
+
 class FedFile(_Section):
     version: Literal[1]
     site: Site
@@ -191,6 +258,7 @@ class FedFile(_Section):
     pools: Annotated[dict[Word, PoolSection], Field(max_length=1000)] = {}
     placing: PlacingSection = PlacingSection()
     peers: Annotated[dict[Site, PeerSection], Field(max_length=MAX_PEERS)] = {}
+    overflow: OverflowSection | None = None
 
 
 _SECTIONS: dict[str, type[BaseModel]] = {
@@ -198,6 +266,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "local": LocalSection,
     "audit": AuditSection,
     "placing": PlacingSection,
+    "overflow": OverflowSection,
 }
 _BACKENDS: dict[str, type[BaseModel]] = {"local": LocalPoolSection, "slurm": SlurmPoolSection, "ssh": SshPoolSection}
 
@@ -216,6 +285,10 @@ def keys_at(path: tuple[str | int, ...]) -> tuple[str, ...]:
             section = _BACKENDS[str(backend)]
         case ("pools", _, "ssh", "jump"):
             section = LoginSection
+        case ("overflow", "nodes", _):
+            section = VirtualNodesSection
+        case ("overflow", "rules", _):
+            section = OverflowRuleSection
         case (name,) if name in _SECTIONS:
             section = _SECTIONS[str(name)]
         case _:

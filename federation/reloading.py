@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from federation.config import FedConfig
+from federation.config_overflow import OverflowConfig
 from federation.config_pools import PoolRules
 
 _FIXED = ("site", "state_dir", "listen", "least_uid", "audit")
@@ -27,5 +28,14 @@ def change(now: FedConfig, wanted: FedConfig, begun: Mapping[str, PoolRules]) ->
     fresh = {name: pool for name, pool in wanted.pools.items() if name not in begun}
     pools = {name: begun.get(name, pool) for name, pool in wanted.pools.items()}
     waits += [f"pools.{name}" for name, pool in wanted.pools.items() if pool.told != pools[name].told]
+    overflow = _overflow(now.overflow, wanted.overflow)
+    if overflow != wanted.overflow:
+        waits.append("overflow")
     local = replace(wanted.local, socket=now.local.socket)
-    return Change(config=replace(wanted, pools=pools, local=local, **kept), fresh=fresh, restart_for=tuple(waits))
+    config = replace(wanted, pools=pools, local=local, overflow=overflow, **kept)
+    return Change(config=config, fresh=fresh, restart_for=tuple(waits))
+
+
+def _overflow(now: OverflowConfig | None, wanted: OverflowConfig | None) -> OverflowConfig | None:
+    """The rules of a daemon whose jobs overflow can change; the rest is what it was begun with."""
+    return now if now is None or wanted is None else replace(now, rules=wanted.rules)

@@ -55,3 +55,21 @@ def test_what_wants_a_restart_is_named_and_stays_as_it_was() -> None:
     assert (found.config.listen, found.config.state_dir) == (NOW.listen, NOW.state_dir)
     assert (found.config.local.socket, found.config.local.admins) == (NOW.local.socket, ("op",))
     assert found.config.pools["one"] is NOW.pools["one"]
+
+
+def test_rules_of_overflow_are_taken_up_and_its_nodes_wait_for_a_restart() -> None:
+    with_overflow = (
+        "overflow: {{cluster: hpc, nodes: {{n: {{pool: hpc/one, gateway: {gateway}}}}}, rules: {rules}}}\npeers:"
+    )
+    begun, ruled, moved = (
+        read(("peers:", with_overflow.format(gateway=gateway, rules=rules)))
+        for gateway, rules in (("g", "{}"), ("g", "{gpu: {}}"), ("h", "{gpu: {}}"))
+    )
+    assert begun.overflow is not None
+    assert ruled.overflow is not None
+    assert change(begun, ruled, NOW.pools).restart_for == ()
+    found = change(begun, moved, NOW.pools)
+    assert found.restart_for == ("overflow",)
+    assert found.config.overflow == ruled.overflow != begun.overflow
+    assert change(NOW, begun, NOW.pools).restart_for == ("overflow",)
+    assert change(NOW, begun, NOW.pools).config.overflow is None

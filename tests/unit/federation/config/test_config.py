@@ -46,6 +46,9 @@ def test_the_example_shows_every_key_and_loads() -> None:
         *keys_at(("tls",)),
         *keys_at(("local",)),
         *keys_at(("placing",)),
+        *keys_at(("overflow",)),
+        *keys_at(("overflow", "nodes", "cloud-gpu")),
+        *keys_at(("overflow", "rules", "gpu")),
     ):
         assert f"{key}:" in text or f"`{key}`" in text, key
 
