@@ -1,5 +1,5 @@
-"""Slurm jobs that run at another site: a burst is a Slurm job on a virtual node and the job between sites that does it.
+"""Overflow: a job of this cluster's Slurm that runs at another site, and stays that Slurm's job.
 
-Here: what such a job means in Slurm, the socket of its proxy, when jobs may flow over, the virtual nodes.
-Not here: moving bytes, choosing a pool, exactly-once: those are the federation's own (`engine`, `stage`, `policy`).
+Here: what such a job is on record, what Slurm is asked and told about it, when a waiting job may go, and its proxy.
+Not here: moving jobs and bytes between sites, which is the engine's and the mover's; running them: `executors`.
 """

@@ -1,0 +1,269 @@
+"""PURE: one job of Slurm's that runs elsewhere, as it is on record here, and how its ends are told apart.
+
+A burst ties Slurm's job to the federation's, which is its *token*. It is OPEN from before the job is first handed over
+until Slurm has the job's end on its own record, so that nothing that Slurm starts again in between runs twice: a run that
+finds an open burst of the same job *reattaches* to what runs. STOPPING is a burst whose token is being cancelled, and a
+new run waits; CLOSED is over on both sides.
+
+A JobId is no identity: a slurmctld that was killed hands it out again. A run is of the same job when user and array
+place are the same, and when Slurm either counts more restarts than we know, or as many with the same submission: a
+requeue brings a new SubmitTime with a new count, and a slurmctld that forgot a start brings neither.
+
+Who ended a job is told by Slurm's state when the proxy hears a signal of its slurmstepd's:
+
+    COMPLETING, one more restart    the user (or a preemption) requeued it
+    COMPLETING, reason TimeLimit    its time is over
+    COMPLETING, or over             it was cancelled
+    RUNNING                         a plain signal
+    SUSPENDED, on TSTP              suspended; RUNNING, on CONT: resumed
+    waiting, or another run of it   Slurm lost this run: what runs goes on, and the next run reattaches
+    not known, or no answer         nothing: `without_proxy` tells once Slurm does
+
+A signal of anybody else's means that the gateway goes down: nothing, too.
+"""
+
+import signal as signals
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from uuid import UUID
+
+from federation.executors.slurm_states import is_over
+from federation.model.states import End, Outcome
+
+LOOKS = 3  # of a slurmctld that answers and does not know a job: then it has forgotten it
+MINUTE_S = 60  # Slurm counts limits in minutes
+SLACK_S = 60  # a job's limit at home is this much later than where it runs: that one has the word
+TIMED_OUT_CODE = 124  # of an exit, where Slurm does not say TIMEOUT in the end
+OUT_OF_MEMORY_CODE = 137  # as a shell tells of a process that was killed; Slurm's own 0:125 is no exit
+LOST_CODE = 1
+
+_WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+_TIMES = frozenset({"TIMEOUT", "DEADLINE"})
+_PLAIN = frozenset({signals.SIGINT, signals.SIGUSR1, signals.SIGUSR2, signals.SIGHUP, signals.SIGQUIT})
+
+
+class Phase(StrEnum):
+    OPEN = "open"
+    STOPPING = "stopping"
+    CLOSED = "closed"
+
+
+class Ends(StrEnum):
+    """What a signal, or Slurm's record, means for what runs elsewhere."""
+
+    NOTHING = "nothing"
+    CANCEL = "cancel"
+    REQUEUE = "requeue"
+    TIMEOUT = "timeout"
+    SIGNAL = "signal"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+
+
+class Claim(StrEnum):
+    """What a proxy that says hello is to be given."""
+
+    NEW = "new"  # nothing of this job is open: a new token
+    REATTACH = "reattach"  # to what runs
+    WAIT = "wait"  # for the old attempt, which is being stopped
+    REUSED = "reused"  # the id was another job's: that one is to be stopped first
+    STALE = "stale"  # of a run that Slurm has given up
+
+
+class Way(StrEnum):
+    """How the job is to end in Slurm."""
+
+    EXIT = "exit"  # the proxy exits with this code
+    SIGNAL = "signal"  # the proxy ends itself by this signal
+    TIMEOUT = "timeout"  # Slurm's own limit is shortened until it says so
+    REQUEUE = "requeue"  # as Slurm does with a job whose node failed
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJob:
+    """A job as Slurm tells of it now. No text of a user's is in it."""
+
+    job_id: int
+    array_id: int = 0  # 0: it is in no array
+    task_id: int = -1  # -1: it is no single element of one
+    uid: int
+    state: str  # Slurm's long name
+    reason: str = ""
+    partitions: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    restarts: int = 0
+    submitted_at: int  # Unix seconds; of the requeue when it was requeued
+    started_at: int = 0  # of this run; 0: it waits
+    limit_s: int = 0  # 0: none
+    batch: bool = True
+    requeue: bool = True  # Slurm may start it again
+
+    @property
+    def name(self) -> str:
+        """What Slurm's commands call exactly this job. An array's last element has the array's own id."""
+        return f"{self.array_id}_{self.task_id}" if self.array_id and self.task_id >= 0 else str(self.job_id)
+
+    @property
+    def waits(self) -> bool:
+        return self.state in _WAITING
+
+    @property
+    def over(self) -> bool:
+        """Nothing of it runs here or will, unless somebody requeues it."""
+        return is_over(self.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """`token` is the federation's job. Times are by this site's clock, in Unix seconds."""
+
+    token: UUID
+    job_id: int
+    array_id: int = 0
+    task_id: int = -1
+    uid: int
+    user: str
+    submitted_at: int  # SubmitTime of the run that owns it now
+    restarts: int  # likewise
+    started_at: int  # likewise
+    node: str
+    pool: str  # SITE/POOL
+    limit_s: int  # the user's own time limit; 0: none
+    phase: Phase = Phase.OPEN
+    stdout_base: int = 0  # size of the job's file when its first proxy began
+    stderr_base: int = 0
+    began_at: int = 0  # when its start elsewhere was first seen; 0: it waits there
+    told_limit_s: int = 0  # the limit that Slurm was given last; 0: the user's
+    partitions: tuple[str, ...] = ()  # that it asked for, while it is pinned to ours; (): it is not
+    closed_at: int = 0
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.array_id}_{self.task_id}" if self.array_id and self.task_id >= 0 else str(self.job_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A signal that a proxy got. `restarts`: of the run that it is the proxy of."""
+
+    signal: int
+    from_stepd: bool
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    way: Way
+    value: int = 0  # an exit code, or a signal
+
+
+def same_job(burst: Burst, job: SlurmJob) -> bool:
+    """Whether what Slurm has under this id is the burst's job."""
+    if (job.uid, job.array_id, job.task_id) != (burst.uid, burst.array_id, burst.task_id):
+        return False
+    if job.restarts == burst.restarts:
+        return job.submitted_at == burst.submitted_at
+    return job.restarts > burst.restarts and job.submitted_at >= burst.submitted_at
+
+
+def claim(burst: Burst | None, job: SlurmJob, restarts: int) -> Claim:
+    """For the proxy of the run with so many restarts; `burst` is what is not CLOSED of this id."""
+    if restarts != job.restarts or job.waits or job.over:
+        return Claim.STALE
+    if burst is None:
+        return Claim.NEW
+    if burst.phase is Phase.STOPPING:
+        return Claim.WAIT
+    return Claim.REATTACH if same_job(burst, job) else Claim.REUSED
+
+
+def reattached(burst: Burst, job: SlurmJob, node: str) -> Burst:
+    """The same, owned by the run that Slurm has now."""
+    return replace(burst, restarts=job.restarts, submitted_at=job.submitted_at, started_at=job.started_at, node=node)
+
+
+def stopping(burst: Burst, why: str) -> Burst:
+    return replace(burst, phase=Phase.STOPPING, why=why)
+
+
+def verdict(heard: Heard, job: SlurmJob | None, *, known: bool) -> Ends:
+    """What a signal means. `job` is what Slurm says once it was heard; not `known`: Slurm did not answer."""
+    if not heard.from_stepd:
+        return Ends.NOTHING
+    if heard.signal in _PLAIN and not known:
+        return Ends.SIGNAL  # of no end's: nothing but a user's word
+    if job is None or not known or job.waits:
+        return Ends.NOTHING
+    if job.state == "COMPLETING" or job.over:
+        return _ended(heard, job) if heard.signal == signals.SIGTERM else Ends.NOTHING
+    if job.restarts != heard.restarts:
+        return Ends.NOTHING
+    suspended = job.state == "SUSPENDED"
+    if heard.signal == signals.SIGCONT:
+        return Ends.NOTHING if suspended else Ends.RESUME
+    return Ends.SUSPEND if suspended and heard.signal == signals.SIGTSTP else Ends.SIGNAL
+
+
+def _ended(heard: Heard, job: SlurmJob) -> Ends:
+    if job.restarts == heard.restarts + 1 and not job.over:
+        return Ends.REQUEUE
+    if job.restarts != heard.restarts:
+        return Ends.NOTHING
+    return Ends.TIMEOUT if job.reason == "TimeLimit" or job.state in _TIMES else Ends.CANCEL
+
+
+def without_proxy(burst: Burst, job: SlurmJob | None, looks: int) -> Ends:
+    """What Slurm's record alone means. `looks`: answers in a row that did not know the job, this one too."""
+    if job is None:
+        return Ends.CANCEL if looks >= LOOKS else Ends.NOTHING
+    if not same_job(burst, job):
+        return Ends.CANCEL
+    if not job.over:
+        return Ends.NOTHING
+    return Ends.TIMEOUT if job.state in _TIMES else Ends.CANCEL
+
+
+def to_pin(burst: Burst, job: SlurmJob, partition: str) -> bool:
+    """Slurm put it back, and could start it where no proxy is while an attempt of it lives."""
+    return burst.phase is not Phase.CLOSED and job.waits and same_job(burst, job) and job.partitions != (partition,)
+
+
+def limit(burst: Burst, longest_wait_s: int) -> int:
+    """The time limit that Slurm should have for the run that owns it, in seconds: whole minutes; 0: none.
+
+    Until its start elsewhere the user's and the longest wait; from then on what has passed here and the user's.
+    """
+    if not burst.limit_s:
+        return 0
+    if not burst.began_at:
+        return _minutes(burst.limit_s + longest_wait_s)
+    return _minutes(max(0, burst.began_at - burst.started_at) + burst.limit_s + SLACK_S)
+
+
+def shrunk(burst: Burst, now: int) -> int:
+    """A limit that is over already, in seconds: the longest of whole minutes, one at the least."""
+    return max(MINUTE_S, (now - burst.started_at) // MINUTE_S * MINUTE_S)
+
+
+def _minutes(seconds: int) -> int:
+    return -(-seconds // MINUTE_S) * MINUTE_S
+
+
+def ending(outcome: Outcome, requeue: bool) -> Ending:
+    """How a job that ended so elsewhere ends in Slurm. `requeue`: Slurm may start it again."""
+    match outcome.end:
+        case End.EXITED:
+            return Ending(way=Way.EXIT, value=outcome.exit_code or 0)
+        case End.SIGNALED:
+            return Ending(way=Way.SIGNAL, value=outcome.signal or signals.SIGKILL)
+        case End.TIMEOUT:
+            return Ending(way=Way.TIMEOUT, value=TIMED_OUT_CODE)
+        case End.OUT_OF_MEMORY:
+            return Ending(way=Way.EXIT, value=OUT_OF_MEMORY_CODE)
+        case End.NODE_FAIL | End.PREEMPTED if requeue:
+            return Ending(way=Way.REQUEUE, value=LOST_CODE)
+        case End.CANCELLED | End.LEASE:
+            return Ending(way=Way.CANCEL, value=LOST_CODE)
+    return Ending(way=Way.EXIT, value=LOST_CODE)
