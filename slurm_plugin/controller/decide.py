@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from slurm_plugin.choice import Slice
 from slurm_plugin.controller import counts
-from slurm_plugin.controller.demand import closing, demands, maintained, over, takes_jobs, unbound
+from slurm_plugin.controller.demand import closing, demands, forgotten, maintained, over, takes_jobs, unbound
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.look import Here, follows
@@ -40,6 +40,7 @@ from slurm_plugin.model import Grant, Step
 from slurm_plugin.pool import Mode, StuckProlog
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
+FORGOTTEN = "a job runs on it that Slurm has forgotten to have started"
 STUCK_S = 60.0  # a running job without a grant for so long takes no slice any more
 
 
@@ -58,6 +59,7 @@ class _Node:
 def decide(state: State) -> Decision:
     """Decide everything at once. Equal states give equal decisions. Bound: 1 s for 1,000 nodes of 8 GPUs."""
     part = state.part
+    state = _wary(state)
     assigned = spread(state.nodes, state.assigned) if part is None else state.assigned
     waiting_to_bind = unbound(state)
     lost = lost_prologs(state) if part is None else ()
@@ -93,11 +95,22 @@ def decide(state: State) -> Decision:
         problems={name: tuple(node.problems) for name, node in nodes.items() if node.problems},
         waiting=frozenset(demand.job_id for demand in offering.waiting),
         lost=lost if _sends_back(state) else (),
+        forgotten=state.forgotten,
         first=offering.first,
         loans=_loans(state, wanted, offering),
         recuts=before if state.config.mode is Mode.OBSERVE else replace(state.recuts, kept=offering.kept),
         margins=_margins(state, nodes) if part is None else (),
     )
+
+
+def _wary(state: State) -> State:
+    """Where a job that Slurm says waits still has its slices, slurmctld forgot that it started it.
+
+    Nothing starts there until the node is rid of it: slurmd would refuse that job, and Slurm drain the node for it.
+    """
+    found = forgotten(state) if state.part is None else state.forgotten
+    nodes = {name: replace(node, fault=node.fault or FORGOTTEN) for name in found if (node := state.nodes.get(name))}
+    return replace(state, forgotten=found, nodes={**state.nodes, **nodes})
 
 
 def _follow_queue(
@@ -210,7 +223,7 @@ def _slurm_problems(state: State, node: NodeState) -> list[str]:
     if node.agent is Agent.AWAY:
         problems.append("its agent is away: it takes no new vgpu job")
     elif node.fault:
-        problems.append(f"its agent can bind nothing, and it takes no new vgpu job: {node.fault}")
+        problems.append(f"it takes no new vgpu job: {node.fault}")
     if node.slurm is None:
         problems.append("Slurm does not know this node")
         return problems

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from slurm_plugin.controller.counts import is_base
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand
 from slurm_plugin.planning import Order
@@ -125,6 +126,25 @@ def unbound(state: State) -> dict[str, list[QueuedJob]]:
             if node is not None and (job.job_id, job.started_at) not in node.view.bound:
                 found.setdefault(name, []).append(job)
     return found
+
+
+def forgotten(state: State) -> frozenset[str]:
+    """The nodes with a grant of a job that waits, since slurmctld was restarted.
+
+    An agent that was heard before the queue was read may have one of a job that was just put back, too.
+    """
+    waiting: dict[int, int] | None = None
+    found = []
+    for name, node in state.nodes.items():
+        if not node.view.holder or node.slurm is None:
+            continue
+        if name in state.forgotten or is_base(state.config.gres, node.slurm.gres):
+            if waiting is None:
+                waiting = {job.job_id: job.uid for job in state.jobs if job.state == "PENDING"}
+            runs = (grant.run for grant in node.view.holder.values())
+            if any(waiting.get(run.job_id) == run.uid for run in runs):
+                found.append(name)
+    return frozenset(found)
 
 
 def over(state: State) -> frozenset[tuple[int, int]]:

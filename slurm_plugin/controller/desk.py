@@ -69,7 +69,11 @@ class Desk:
         now = self.clock()
         nodes = {
             name: NodeState(
-                name=name, group=member.group, view=member.view, agent=member.agent(now), fault=member.fault
+                name=name,
+                group=member.group,
+                view=member.view,
+                agent=member.agent(now),
+                fault=f"its agent can bind nothing: {member.fault}" if member.fault else "",
             )
             for name in (self.roster if names is None else names)
             for member in (self.roster[name],)
@@ -111,6 +115,7 @@ class Desk:
             recuts=self.decision.recuts if self.decision else Recuts(),
             promises=self.shop.promises,
             reaches=self.shop.reaches,
+            forgotten=self.decision.forgotten if self.decision else frozenset(),
             paused=self.pause is not None,
             quiet_min=self._quiet_min(config),
             now=self.clock(),

@@ -73,7 +73,7 @@ class NodeState:
     view: NodeView = NodeView()
     agent: Agent = Agent.CONNECTED
     slurm: SlurmNode | None = None  # None: Slurm does not know the node, or was not asked yet
-    fault: str = ""  # why its agent can bind nothing now
+    fault: str = ""  # why no new vgpu job may start there now
     total: int = 0  # of our GRES there when it was last seen; 0: never
     weight: int = 0  # the same of the memory's GRES
     contested: bool = False  # somebody else writes its Gres too, again and again
@@ -109,6 +109,7 @@ class State:
     promises: tuple[Promise, ...] = ()  # the guarantees
     reaches: Mapping[str, Reach] = field(default_factory=dict)  # class -> where it may be cut; others anywhere
     paused: bool = False  # nothing is re-cut
+    forgotten: frozenset[str] = frozenset()  # nodes where, in the last one, a job ran that Slurm says waits
     quiet_min: int = 0  # minutes of quiet hours left: nothing is re-cut but for guarantees
     now: float = 0.0  # Unix seconds
     part: Part | None = None  # None: `nodes` is the whole pool
@@ -166,6 +167,7 @@ class Decision:
     recuts: Recuts = field(default_factory=Recuts)
     margins: tuple[Margin, ...] = ()  # of the guarantees; empty too when that can't be told
     lost: tuple[LostProlog, ...] = ()  # what to send back
+    forgotten: frozenset[str] = frozenset()  # nodes where a job runs that Slurm says waits
     first: Mapping[int, int] = field(default_factory=dict)  # job -> priority with which it has what is kept for it
 
     def without(self, names: Collection[str], newer: "Decision") -> "Decision":

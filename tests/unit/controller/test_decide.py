@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_plugin.controller.decide import decide
+from slurm_plugin.controller.decide import FORGOTTEN, decide
 from slurm_plugin.controller.demand import takes_jobs
 from slurm_plugin.controller.state import WITHHELD, Agent, Decision, NodeState, State
 from slurm_plugin.model import MigMode
@@ -248,3 +248,29 @@ def test_node_that_can_bind_nothing_is_offered_nothing_and_changed_nowhere() -> 
     assert not decision.steps
     assert "disk full" in decision.problems["n1"][0]
     assert decide(replace(one, nodes={"n1": whole})).steps
+
+
+def test_node_that_still_runs_a_job_which_slurmctld_forgot_to_have_started_starts_nothing() -> None:
+    """Started again there, slurmd would refuse the job, and Slurm drain the node."""
+    held = grant(7, "1g.10gb", "MIG-a-1g.10gb-0")
+    restarted = node("n1", gpu("a", SEVEN), grants=[held], slurm=slurm_node("n1"))
+    first = state(restarted, node("n2", gpu("b", SEVEN)), jobs=(pending(7, "1g.10gb"),))
+    one = decide(first)
+    assert (one.gres["n1"][0], one.gres["n2"][0]) == (vgpu("pad", 1000), vgpu("1g.10gb", 7))
+    assert one.problems["n1"] == (f"it takes no new vgpu job: {FORGOTTEN}",)
+    two = decide(replace(after(first, one), forgotten=one.forgotten))
+    assert (two.gres, two.forgotten) == ({}, one.forgotten)
+    freed = replace(after(first, one).nodes["n1"], view=node("n1", gpu("a", SEVEN)).view)
+    three = decide(replace(after(first, one), nodes={"n1": freed}, forgotten=one.forgotten))
+    assert (three.gres["n1"][0], three.forgotten) == (vgpu("1g.10gb", 7), frozenset())
+
+
+@pytest.mark.parametrize("uid", [1000, 1001], ids=["put-back", "another"])
+def test_grant_of_a_job_that_was_put_back_a_moment_ago_closes_no_node(uid: int) -> None:
+    held = grant(7, "1g.10gb", "MIG-a-1g.10gb-0")
+    published = slurm_node("n1", (vgpu("1g.10gb", 7), vgpu("pad", 993), GresItem(name="vgpu_mem", count=32)))
+    here = node("n1", gpu("a", SEVEN), grants=[held], slurm=published)
+    assert not decide(state(here, jobs=(replace(pending(7, "1g.10gb"), uid=uid),))).forgotten
+    restarted = replace(here, slurm=slurm_node("n1"))
+    found = decide(state(restarted, jobs=(replace(pending(7, "1g.10gb"), uid=uid),))).forgotten
+    assert found == (frozenset({"n1"}) if uid == 1000 else frozenset())
