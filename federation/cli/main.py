@@ -65,6 +65,10 @@ def run(argv: list[str]) -> int:
     except FedError as error:
         return _failed(str(error), error.hint, error.exit_code)
     except TyperException as error:
+        if (wrong := getattr(error.__cause__, "errors", None)) is not None:  # what pydantic calls a mistake
+            from slurm_plugin.document import in_words
+
+            error.message = in_words(wrong()[0])
         context = getattr(error, "ctx", None)
         return _failed(error.format_message(), f"{context.command_path if context else 'fed'} --help", error.exit_code)
     except (KeyboardInterrupt, Abort):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from federation.cli.jobs import code_of
+from federation.cli.main import run
 from federation.desk.view import FedJobView
 
 HEAVY = {"grpc", "google", "pydantic", "pydantic_core", "yaml", "cryptography", "paramiko", "sqlite3", "asyncio"}
@@ -60,3 +61,9 @@ def test_every_other_end_is_told_apart_from_success() -> None:
     assert code_of(replace(JOB, end="timeout", exit_code=0)) == 124
     for end in ("cancelled", "lost", "refused", "lease", "node_fail", "out_of_memory", "preempted", "made-up"):
         assert code_of(replace(JOB, end=end, exit_code=0)) == 1
+
+
+def test_a_wrong_number_is_told_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["submit", "--cpus", "x", "--wrap", "true"]) == 2
+    assert "--cpus" in (told := capsys.readouterr().err)
+    assert told.splitlines()[0].endswith("must be a whole number")
