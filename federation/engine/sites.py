@@ -59,8 +59,11 @@ class Sites:
     def offered(self, site: str, rooms: Rooms, now: Now) -> int:
         """Take a site's list of pools. Tells how many more jobs there is room for than before."""
         known = self._sites[site]
-        before = known.free_jobs()
+        before, before_rooms = known.free_jobs(), known.rooms
         known.rooms = {room.pool: room for room in rooms.pools}
+        gone = {f"{site}/{name}" for name in before_rooms} - {f"{site}/{name}" for name in known.rooms}
+        for name in gone & self._breakers.keys():
+            del self._breakers[name]
         known.full_at = {pool: at for pool, at in known.full_at.items() if now.mono - at < WARY_S}
         for pool in known.full_at.keys() & known.rooms.keys():
             room = known.rooms[pool]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from federation.access.acting import Account
 from federation.errors import FedError, Refused, Unavailable
@@ -63,7 +64,7 @@ class Mover:
         self.spool = spool
         self._engine, self._far, self._account, self._most = engine, far, account, most
         self._tasks: dict[tuple[str, Key], asyncio.Task[None]] = {}
-        self._pulls: dict[Key, Pull] = {}
+        self._pulls: WeakValueDictionary[Key, Pull] = WeakValueDictionary()  # those that somebody has in hand
         self._gate = asyncio.Semaphore(MOST_AT_ONCE)
         self.progress: dict[Key, Progress] = {}
 

@@ -58,3 +58,11 @@ async def test_outputs_and_files_are_bounded_together(tmp_path: Path, most: int,
 
 async def _is(done: bool) -> bool:
     return done
+
+
+async def test_an_output_that_nobody_looks_at_any_more_is_not_remembered(tmp_path: Path) -> None:
+    mover = Mover(Spool(tmp_path), lambda: Engine(), lambda _: None, lambda _: ROOT)
+    looked_at = mover.pull(KEY)
+    assert mover.pull(KEY) is looked_at
+    del looked_at
+    assert len(mover._pulls) == 0
