@@ -1,9 +1,9 @@
 """PURE: one job of Slurm's that runs elsewhere, as it is on record here, and how its ends are told apart.
 
 A burst ties Slurm's job to the federation's, which is its *token*. It is OPEN from before the job is first handed over
-until Slurm has the job's end on its own record, so that nothing that Slurm starts again in between runs twice: a run that
-finds an open burst of the same job *reattaches* to what runs. STOPPING is a burst whose token is being cancelled, and a
-new run waits; CLOSED is over on both sides.
+until Slurm has the job's end on its own record, so that nothing that Slurm starts again in between runs twice: a run
+that finds an open burst of the same job *reattaches* to what runs. STOPPING is a burst whose token is being cancelled,
+and a new run waits; CLOSED is over on both sides.
 
 A JobId is no identity: a slurmctld that was killed hands it out again. A run is of the same job when user and array
 place are the same, and when Slurm either counts more restarts than we know, or as many with the same submission: a
@@ -32,7 +32,7 @@ from federation.model.states import End, Outcome
 
 LOOKS = 3  # of a slurmctld that answers and does not know a job: then it has forgotten it
 MINUTE_S = 60  # Slurm counts limits in minutes
-SLACK_S = 60  # a job's limit at home is this much later than where it runs: that one has the word
+SLACK_S = 5  # a job's end at home is this much later than where it runs: that one has the word
 TIMED_OUT_CODE = 124  # of an exit, where Slurm does not say TIMEOUT in the end
 OUT_OF_MEMORY_CODE = 137  # as a shell tells of a process that was killed; Slurm's own 0:125 is no exit
 LOST_CODE = 1
@@ -134,7 +134,7 @@ class Burst:
     stdout_base: int = 0  # size of the job's file when its first proxy began
     stderr_base: int = 0
     began_at: int = 0  # when its start elsewhere was first seen; 0: it waits there
-    told_limit_s: int = 0  # the limit that Slurm was given last; 0: the user's
+    told: int = 0  # what Slurm was told of its time last: seconds of a limit, or when it ends; 0: nothing
     partitions: tuple[str, ...] = ()  # that it asked for, while it is pinned to ours; (): it is not
     closed_at: int = 0
     why: str = ""
@@ -181,7 +181,8 @@ def claim(burst: Burst | None, job: SlurmJob, restarts: int) -> Claim:
 
 def reattached(burst: Burst, job: SlurmJob, node: str) -> Burst:
     """The same, owned by the run that Slurm has now."""
-    return replace(burst, restarts=job.restarts, submitted_at=job.submitted_at, started_at=job.started_at, node=node)
+    run = replace(burst, restarts=job.restarts, submitted_at=job.submitted_at, started_at=job.started_at, node=node)
+    return replace(run, told=0) if run != burst else burst
 
 
 def stopping(burst: Burst, why: str) -> Burst:
@@ -230,21 +231,19 @@ def to_pin(burst: Burst, job: SlurmJob, partition: str) -> bool:
     return burst.phase is not Phase.CLOSED and job.waits and same_job(burst, job) and job.partitions != (partition,)
 
 
-def limit(burst: Burst, longest_wait_s: int) -> int:
-    """The time limit that Slurm should have for the run that owns it, in seconds: whole minutes; 0: none.
-
-    Until its start elsewhere the user's and the longest wait; from then on what has passed here and the user's.
-    """
-    if not burst.limit_s:
-        return 0
-    if not burst.began_at:
-        return _minutes(burst.limit_s + longest_wait_s)
-    return _minutes(max(0, burst.began_at - burst.started_at) + burst.limit_s + SLACK_S)
+def longest(burst: Burst, longest_wait_s: int) -> int:
+    """The limit of a job that waits elsewhere, in seconds: the user's and the longest wait. 0: the user has none."""
+    return _minutes(burst.limit_s + longest_wait_s) if burst.limit_s else 0
 
 
-def shrunk(burst: Burst, now: int) -> int:
-    """A limit that is over already, in seconds: the longest of whole minutes, one at the least."""
-    return max(MINUTE_S, (now - burst.started_at) // MINUTE_S * MINUTE_S)
+def ends_at(burst: Burst) -> int:
+    """When Slurm is to end one that has begun elsewhere, a little after that place does. 0: the user has no limit."""
+    return burst.began_at + burst.limit_s + SLACK_S if burst.limit_s and burst.began_at else 0
+
+
+def shrunk(job: SlurmJob, now: int) -> int:
+    """A limit, in seconds, that is over now: a job has one of whole minutes, and its end moves by what that does."""
+    return max(MINUTE_S, (now - job.started_at) // MINUTE_S * MINUTE_S)
 
 
 def _minutes(seconds: int) -> int:

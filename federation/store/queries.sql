@@ -109,3 +109,27 @@ DELETE FROM attempts WHERE (token, attempt) IN (
     SELECT token, attempt FROM attempts WHERE state = 'released' AND due_at IS NULL AND ended_at < :before
         ORDER BY ended_at LIMIT :most
 )
+
+-- name: save_burst
+-- In the order of the table's columns. Two that are not closed of one JobId: an error, never one in the other's place.
+INSERT INTO bursts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (token) DO UPDATE SET submitted_at = excluded.submitted_at, restarts = excluded.restarts,
+        started_at = excluded.started_at, node = excluded.node, phase = excluded.phase,
+        stdout_base = excluded.stdout_base, stderr_base = excluded.stderr_base, began_at = excluded.began_at,
+        told = excluded.told, partitions = excluded.partitions, closed_at = excluded.closed_at, why = excluded.why
+-- name: open_bursts
+SELECT * FROM bursts WHERE phase != 'closed' ORDER BY token LIMIT :most
+-- name: open_burst_of
+SELECT * FROM bursts WHERE job_id = :job_id AND phase != 'closed'
+-- name: burst
+SELECT * FROM bursts WHERE token = :token
+-- name: bursts_of
+SELECT * FROM bursts WHERE job_id = :job_id ORDER BY token DESC LIMIT :most
+-- name: bursts_of_array
+SELECT * FROM bursts WHERE array_id = :array_id AND (:task_id < 0 OR task_id = :task_id) ORDER BY token DESC LIMIT :most
+-- name: newest_bursts
+SELECT * FROM (SELECT * FROM bursts ORDER BY token DESC LIMIT :looked) WHERE :user = '' OR user = :user LIMIT :most
+-- name: drop_closed_bursts
+DELETE FROM bursts WHERE token IN (
+    SELECT token FROM bursts WHERE phase = 'closed' AND closed_at < :before ORDER BY closed_at LIMIT :most
+)

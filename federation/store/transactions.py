@@ -62,6 +62,14 @@ class Transactions:
         """Rows written since it was opened: whether a transaction changed anything."""
         return self._connection.total_changes
 
+    def rows(self, query: str, **values: Any) -> list[sqlite3.Row]:
+        """For records of other packages: what a named query tells."""
+        return self._all(query, **values)
+
+    def write(self, query: str, values: Mapping[str, Any] | tuple[Any, ...]) -> int:
+        """Likewise: how many rows a named statement wrote."""
+        return self._execute(self._sql[query], values).rowcount
+
     def close(self) -> None:
         self._connection.close()
 

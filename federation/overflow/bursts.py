@@ -1,0 +1,75 @@
+"""Bursts in the site's journal. Synchronous: used inside a transaction, on the store's thread or in a simulation."""
+
+from dataclasses import fields
+from sqlite3 import Row
+from uuid import UUID
+
+from federation.overflow.burst import Burst, Phase
+from federation.store.store import Store
+
+MOST_OPEN = 20_000  # not closed at once; more are looked at once some have closed
+MOST_LISTED = 10_000
+MOST_LOOKED_AT = 20_000  # newest ones among which those of one user are looked for
+MOST_DROPPED = 500  # of one transaction
+
+
+def open_bursts(store: Store) -> list[Burst]:
+    """All that are not CLOSED, oldest first."""
+    return [_burst(row) for row in store.rows("open_bursts", most=MOST_OPEN)]
+
+
+def burst_of(store: Store, job_id: int) -> Burst | None:
+    """The one of this id that is not CLOSED: there is at most one."""
+    rows = store.rows("open_burst_of", job_id=job_id)
+    return _burst(rows[0]) if rows else None
+
+
+def by_token(store: Store, token: UUID) -> Burst | None:
+    rows = store.rows("burst", token=token.bytes)
+    return _burst(rows[0]) if rows else None
+
+
+def bursts_of(store: Store, job_id: int) -> list[Burst]:
+    """Every one that is remembered of this id, newest first: also of other jobs that had it."""
+    return [_burst(row) for row in store.rows("bursts_of", job_id=job_id, most=MOST_LISTED)]
+
+
+def bursts_of_array(store: Store, array_id: int, task_id: int = -1) -> list[Burst]:
+    """Of all of an array's elements, or of one."""
+    rows = store.rows("bursts_of_array", array_id=array_id, task_id=task_id, most=MOST_LISTED)
+    return [_burst(row) for row in rows]
+
+
+def newest_bursts(store: Store, user: str, most: int) -> list[Burst]:
+    """Of one user; "": of all. Bound: only MOST_LOOKED_AT of all users' are looked at."""
+    rows = store.rows("newest_bursts", user=user, most=min(most, MOST_LISTED), looked=MOST_LOOKED_AT)
+    return [_burst(row) for row in rows]
+
+
+def save(store: Store, burst: Burst) -> None:
+    """Raises sqlite3.IntegrityError for a second one of an id that is not CLOSED."""
+    store.write("save_burst", _row(burst))
+
+
+def drop_closed(store: Store, before: float) -> int:
+    """Forget some that closed before this. Tells how many; 0: there is none left."""
+    return store.write("drop_closed_bursts", {"before": before, "most": MOST_DROPPED})
+
+
+def _row(burst: Burst) -> tuple[object, ...]:
+    """In the order of the table's columns, which is that of the record's fields."""
+    stored = {"token": burst.token.bytes, "phase": burst.phase.value, "partitions": ",".join(burst.partitions)}
+    return tuple(stored.get(one.name, getattr(burst, one.name)) for one in fields(Burst))
+
+
+def _burst(row: Row) -> Burst:
+    facts = dict(zip(row.keys(), row, strict=True))
+    names = facts["partitions"]
+    return Burst(
+        **facts
+        | {
+            "token": UUID(bytes=facts["token"]),
+            "phase": Phase(facts["phase"]),
+            "partitions": tuple(names.split(",")) if names else (),
+        }
+    )
