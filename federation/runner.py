@@ -260,7 +260,7 @@ class Runner:
             open_jobs = sum(count for (name, _), count in taken.items() if name == pool)
             free_jobs = max(0, min(room.free_jobs, most - open_jobs)) if self._accepting else 0
             why = room.why if self._accepting else "its site is draining"
-            rooms.append(replace(room, pool=pool, free_jobs=free_jobs, why=why))
+            rooms.append(replace(room, pool=pool, free_jobs=free_jobs, why=why, batch=True))
         return Rooms(pools=tuple(rooms)), taken
 
     async def _room(self, pool: str) -> Room:

@@ -8,6 +8,7 @@
     stdout  stderr    what the job writes, as bytes
     exit              how it ended; its sizes of the output are final. Written beside and moved here
     timeout           there once its limit has passed
+    alone             there for a batch job of Slurm's: a signal goes to what leads it, not to all of its processes
 
 All of it is the job's user's own, who may write anything there: what is read is bounded and judged.
 """
@@ -20,13 +21,14 @@ from importlib import resources
 from uuid import UUID
 
 from federation.errors import Refused
-from federation.model.spec import JobSpec
+from federation.model.spec import Batch, JobSpec
 from federation.model.states import End, Outcome
 from federation.model.token import Key
 
 WORK, SCRIPT, GO, WRAPPER, CLAIM, SESSION, EXIT = "work", "script", "go", "wrapper", "claim", "session", "exit"
 STDOUT, STDERR = "stdout", "stderr"
 FENCE = "fence"  # the claim's text when we made it, so that the attempt never runs; after a dot, how it had ended
+ALONE = "alone"
 MARK = "FED_JOB"  # a variable of each process of a job, with its key
 
 MAX_SCRIPT = 4 << 20  # bytes; Slurm's own default
@@ -41,6 +43,10 @@ _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _CLAIM = re.compile(r"run\.(\d{1,10})\.(\d{1,20})\.([0-9a-f-]{36})\.(\d{1,12})")
 _EXIT = re.compile(r"(code|signal|unknown) (\d{1,3}) (\d{1,12}) (\d{1,12}) (\d{1,18}) (\d{1,18}) (-|term|timeout)\n")
 _FOLDER = re.compile(r"([0-9a-f]{32})\.(\d{1,9})")
+_WARNING = re.compile(r"(?:[BR]{1,2}:)?[A-Za-z0-9]{1,10}(?:@\d{1,5})?")
+_LIMITS = {"CPU": ("t", 1), "FSIZE": ("f", 512), "DATA": ("d", 1024), "STACK": ("s", 1024)}
+_LIMITS |= {"CORE": ("c", 512), "NOFILE": ("n", 1), "AS": ("v", 1024)}
+"""Resource limits that mean the same on another host, as sh's ulimit knows them: letter, and bytes of one unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,31 +121,71 @@ def check(spec: JobSpec) -> None:
     for name, _ in spec.env:
         if not _NAME.fullmatch(name):
             raise Refused(f"{name[:64].decode('utf-8', 'backslashreplace')!r} is no variable's name")
+    if spec.batch is not None:
+        _check_batch(spec.batch)
+
+
+def _check_batch(batch: Batch) -> None:
+    if batch.warning and not _WARNING.fullmatch(batch.warning):
+        raise Refused("--signal of the batch job is none that Slurm knows")
+    if batch.folder and (not batch.folder.startswith(b"/") or b"\0" in batch.folder or len(batch.folder) > MAX_STRING):
+        raise Refused("the batch job's folder is no absolute path")
 
 
 def files(key: Key, spec: JobSpec, *, most_memory_mib: int = 0) -> dict[str, bytes]:
     """What is to be put into the folder before the job starts; all of it may be run. Raises Refused."""
     check(spec)
     wrapper = resources.files(__package__).joinpath("wrapper.sh").read_bytes()
-    return {SCRIPT: spec.script, GO: _go(key, spec, most_memory_mib), WRAPPER: wrapper}
+    alone = {ALONE: b""} if spec.batch is not None else {}
+    return {SCRIPT: spec.script, GO: _go(key, spec, most_memory_mib), WRAPPER: wrapper, **alone}
 
 
 def _go(key: Key, spec: JobSpec, most_memory_mib: int) -> bytes:
     """Bytes are quoted for a shell and never looked at by one: variables go to env(1) as arguments."""
-    limit = f"ulimit -d {most_memory_mib << 10} || exit 1\n" if most_memory_mib else ""
-    variables = [MARK.encode() + b"=" + name_of(key).encode(), *(name + b"=" + value for name, value in spec.env)]
-    words = b" ".join(map(_quoted, (*variables, b"../" + SCRIPT.encode(), *spec.args)))
+    batch = spec.batch or Batch()
+    variables = [(MARK.encode(), name_of(key).encode()), *_facts(spec), *spec.env]
+    words = b" ".join(_quoted(name + b"=" + value) for name, value in variables)
+    args = b"".join(b" " + _quoted(one) for one in spec.args)
     unset = " ".join(f"-u {name}" for name in OURS)
-    head = (
-        "#!/bin/sh\n"
-        f"echo $$ > {SESSION}\n"
-        f"exec > {STDOUT} 2> {STDERR} < /dev/null\n"
-        "umask 022\n"
-        f"cd {WORK} || exit 1\n"
-        f"{limit}"
-        f"exec setsid env {unset} ${RESET} "
-    )
-    return head.encode() + words + b"\n"
+    streams = f": > {STDERR}\nexec > {STDOUT} 2>&1" if batch.joined else f"exec > {STDOUT} 2> {STDERR}"
+    limit = f"ulimit -d {most_memory_mib << 10} || exit 1\n" if most_memory_mib else ""
+    head = f"#!/bin/sh\necho $$ > {SESSION}\n{streams} < /dev/null\numask {batch.umask:03o}\n".encode()
+    if batch.folder:
+        place, script = b"here=$(pwd)\ncd -- " + _quoted(batch.folder), b'"$here"/' + SCRIPT.encode()
+    else:
+        place, script = b"cd " + WORK.encode(), b"../" + SCRIPT.encode()
+    start = f"{_soft_limits(batch)}{limit}{_own_id(batch)}exec setsid env {unset} ${RESET} ".encode()
+    return head + place + b" || exit 1\n" + start + words + b" " + script + args + b"\n"
+
+
+def _facts(spec: JobSpec) -> list[tuple[bytes, bytes]]:
+    """What Slurm tells a batch job of itself, and would tell it wrong, or not at all, where it runs."""
+    if spec.batch is None:
+        return []
+    facts: list[tuple[bytes, bytes]] = [(b"SLURM_JOB_NAME", spec.name)]
+    if spec.batch.folder:
+        facts.append((b"SLURM_SUBMIT_DIR", spec.batch.folder))
+    if (array := spec.batch.array) is not None:
+        told = {"JOB_ID": array.job_id, "TASK_ID": array.task_id, "TASK_COUNT": array.count}
+        told |= {"TASK_MIN": array.lowest, "TASK_MAX": array.highest, "TASK_STEP": array.step}
+        facts += [(f"SLURM_ARRAY_{name}".encode(), b"%d" % value) for name, value in told.items()]
+    return facts
+
+
+def _own_id(batch: Batch) -> str:
+    """Where no Slurm has given it one of its own."""
+    names = ("SLURM_JOB_ID", "SLURM_JOBID")
+    return "".join(f': "${{{name}:={batch.job_id}}}"; export {name}\n' for name in names) if batch.job_id else ""
+
+
+def _soft_limits(batch: Batch) -> str:
+    """What this host does not allow stays as it is here, as in Slurm."""
+    lines = ""
+    for name, soft in batch.limits:
+        if (known := _LIMITS.get(name)) is not None:
+            letter, unit = known
+            lines += f"ulimit -S -{letter} {'unlimited' if soft < 0 else soft // unit} 2> /dev/null || :\n"
+    return lines
 
 
 def _quoted(word: bytes) -> bytes:

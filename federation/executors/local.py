@@ -17,6 +17,7 @@ from federation.access.acting import LEAST_UID, Account, account_of
 from federation.errors import FedError, NoRoom, Refused, Unavailable
 from federation.executors import children, layout, processes
 from federation.executors.layout import Record
+from federation.executors.slurm_commands import HANDED_ON
 from federation.executors.spool import Spool
 from federation.model.messages import Room
 from federation.model.spec import JobSpec
@@ -171,9 +172,12 @@ class LocalExecutor:
     def _members(self, key: Key, record: Record) -> list[int]:
         if record.uid is None or record.claim is None or record.claim.fence:
             return []
-        text = self._spool.read(key, layout.SESSION).strip()
-        session = int(text) if text.isdecimal() and len(text) < 10 else 0
+        session = self._session(key)
         return list(processes.members(record.uid, session, layout.name_of(key))) if session else []
+
+    def _session(self, key: Key) -> int:
+        text = self._spool.read(key, layout.SESSION).strip()
+        return int(text) if text.isdecimal() and len(text) < 10 else 0
 
     async def fence(self, key: Key) -> bool:
         return await asyncio.to_thread(self._spool.fence, key)
@@ -203,11 +207,16 @@ class LocalExecutor:
             await asyncio.sleep(POLL_S)
 
     async def signal(self, key: Key, signal: int) -> None:
-        await self._deliver(key, signal)
+        """A plain signal of a batch job of Slurm's goes to what leads it."""
+        alone = signal in HANDED_ON and await asyncio.to_thread(self._spool.has, key, layout.ALONE)
+        await self._deliver(key, signal, alone=alone)
 
-    async def _deliver(self, key: Key, number: int) -> None:
+    async def _deliver(self, key: Key, number: int, *, alone: bool = False) -> None:
         record = await self._record(key)
         pids = await asyncio.to_thread(self._members, key, record)
+        if alone:
+            leader = await asyncio.to_thread(self._session, key)
+            pids = [pid for pid in pids if pid == leader]
         assert record.uid is not None or not pids
         reached = [pid for pid in pids if record.uid is not None and processes.send(pid, record.uid, number)]
         log.info("local.signalled", extra={"job": str(key), "signal": number, "processes": len(reached)})

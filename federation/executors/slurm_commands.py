@@ -14,6 +14,7 @@ from federation.model.spec import JobSpec
 from federation.model.token import Key
 
 NAMES_A_CALL = 500  # of 35 bytes or more: one argument may have 128 KiB
+WARNED_S = 60  # how long before its limit a job is warned that does not say; Slurm's own default
 SINCE_SLACK_S = 3600.0  # clocks of the hosts may differ
 MAX_DAYS = 24_855  # longer is without limit
 _FIELDS = 5
@@ -49,6 +50,7 @@ def submit(key: Key, spec: JobSpec, folder: str, where: Where) -> list[str]:
         "--gres": spec.gres,
         "--mem": f"{spec.memory_mib}M" if spec.memory_mib else "",
         "--time": str(minutes) if spec.time_limit_s else "",
+        "--signal": _warning(spec, minutes),
     }
     return [
         "sbatch",
@@ -64,6 +66,16 @@ def submit(key: Key, spec: JobSpec, folder: str, where: Where) -> list[str]:
         *(f"{option}={value}" for option, value in wanted.items() if value),
         *layout.argv(folder, spec.time_limit_s)[1:],
     ]
+
+
+def _warning(spec: JobSpec, minutes: int) -> str:
+    """`--signal` counts from the end of Slurm's limit, which is later than the user's own."""
+    asked = spec.batch.warning if spec.batch is not None else ""
+    if not asked:
+        return ""
+    what, _, ahead = asked.partition("@")
+    late_s = minutes * 60 - spec.time_limit_s if spec.time_limit_s else 0
+    return f"{what}@{int(ahead or WARNED_S) + late_s}"
 
 
 def parse_submit(text: str) -> str:

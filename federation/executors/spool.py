@@ -119,6 +119,9 @@ class Spool:
         except (FileNotFoundError, Refused):
             return ""
 
+    def has(self, key: Key, name: str) -> bool:
+        return os.path.lexists(self.folder(key) / name)
+
     def fence(self, key: Key, end: End | None = None) -> bool:
         """Whether the claim is ours now, durably: that of the first who fenced it. Raises Unavailable."""
         self.open()

@@ -71,7 +71,7 @@ class SshFiles:
         path = os.fsdecode(said.out).rstrip("\n")
         copy = self._copies.folder(key)
         inputs = await asyncio.to_thread(_all_files, copy, account)
-        names = [name.encode() for name in (layout.SCRIPT, layout.GO, layout.WRAPPER)] + list(inputs)
+        names = [name.encode() for name in files if name != PATTERNS] + list(inputs)
         for portion in (names[at : at + NAMES_A_CALL] for at in range(0, len(names), NAMES_A_CALL)):
             await self._put(key, root, [Here(folder=copy, path=name, account=account) for name in portion])
         return path

@@ -19,6 +19,7 @@ sync . 2> /dev/null
 
 deliver() {
     read -r session 2> /dev/null < session && [ "$session" -gt 1 ] 2> /dev/null || return # -1 is every process of his
+    [ -e alone ] && [ "$2" ] && kill -s "$1" "$session" 2> /dev/null && return
     kill -s "$1" -- "-$session" 2> /dev/null || kill -s "$1" "$session" 2> /dev/null
 }
 runs() { # the process that leads it, and not another that got its number
@@ -29,7 +30,7 @@ runs() { # the process that leads it, and not another that got its number
     case ${stat##*) } in [ZX]*) return 1 ;; esac
 }
 why=- born=
-for signal in $signals; do trap "deliver $signal" "$signal"; done
+for signal in $signals; do trap "deliver $signal user" "$signal"; done
 trap 'why=term' TERM # Slurm's goes to every process of a job
 
 # Who waits for the job must tell a death by a signal from an exit code above 128, as a shell can't, and outlive what is

@@ -109,6 +109,7 @@ class Room:
     gpu_price_per_hour: float = 0.0  # of a whole GPU: a slice pays its part of the memory; 0: none
     longest_s: int = 0  # time limit that it allows; 0: any
     why: str = ""  # it takes no jobs now
+    batch: bool = False  # it knows what a job of Slurm's wants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

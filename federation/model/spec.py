@@ -35,6 +35,31 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Array:
+    """A job's place in an array of Slurm's, and which numbers the array has."""
+
+    job_id: int
+    task_id: int
+    count: int = 1
+    lowest: int = 0
+    highest: int = 0
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a batch job of Slurm's had where it was submitted, and has where it runs."""
+
+    job_id: int = 0
+    array: Array | None = None
+    joined: bool = False  # stdout and stderr are one file: all of it is in stdout, in its order
+    umask: int = 0o022
+    limits: tuple[tuple[str, int], ...] = ()  # soft resource limits, such as ("NOFILE", 1024); -1: none
+    warning: str = ""  # what `sbatch --signal` asked for, such as B:USR1@60
+    folder: bytes = b""  # where it runs, on files that both sites share; empty: in a folder of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     user: str  # at the origin; the far site maps it by its own list
     account: str = ""
@@ -51,6 +76,7 @@ class JobSpec:
     inputs: tuple[Input, ...] = ()
     outputs: tuple[bytes, ...] = ()  # patterns of files to bring back
     lease: Lease = field(default_factory=Lease)
+    batch: Batch | None = None  # of a job of Slurm's; only for a pool whose room says `batch`
 
     @property
     def input_bytes(self) -> int:

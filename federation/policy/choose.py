@@ -124,6 +124,8 @@ def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
     spec, room = ask.spec, pool.room
     if no := _barred(ask, pool, rules):
         return no
+    if spec.batch is not None and not room.batch:
+        return "its daemon is too old for jobs of Slurm's"
     if room.free_jobs - pool.sent <= 0:
         return room.why or "full: it takes no more jobs now"
     if room.longest_s and spec.time_limit_s > room.longest_s:

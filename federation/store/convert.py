@@ -1,13 +1,13 @@
 """Rows to records and back. Bytes inside a JSON text are its characters 0 to 255, one each."""
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from sqlite3 import Row
 from typing import Any
 from uuid import UUID
 
 from federation.model.job import Attempt, Job
-from federation.model.spec import Input, JobSpec, Lease, OnSilence
+from federation.model.spec import Array, Batch, Input, JobSpec, Lease, OnSilence
 from federation.model.states import End, Origin, Outcome, Target
 from federation.model.token import Key
 
@@ -40,6 +40,8 @@ def spec_to_blob(spec: JobSpec) -> bytes:
         "outputs": [_text(one) for one in spec.outputs],
         "lease": [spec.lease.on_silence, spec.lease.after_s],
     }
+    if spec.batch is not None:
+        facts["batch"] = asdict(spec.batch) | {"folder": _text(spec.batch.folder)}
     return json.dumps(facts, separators=(",", ":")).encode()
 
 
@@ -64,6 +66,20 @@ def spec_from_blob(blob: bytes) -> JobSpec:
         ),
         outputs=tuple(map(_bytes, facts["outputs"])),
         lease=Lease(on_silence=OnSilence(on_silence), after_s=after_s),
+        batch=_batch(facts["batch"]) if "batch" in facts else None,
+    )
+
+
+def _batch(facts: dict[str, Any]) -> Batch:
+    array = facts["array"]
+    return Batch(
+        job_id=facts["job_id"],
+        array=None if array is None else Array(**array),
+        joined=facts["joined"],
+        umask=facts["umask"],
+        limits=tuple((name, soft) for name, soft in facts["limits"]),
+        warning=facts["warning"],
+        folder=_bytes(facts["folder"]),
     )
 
 

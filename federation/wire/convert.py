@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from federation.model import messages as m
-from federation.model.spec import Input, JobSpec, Lease, OnSilence
+from federation.model.spec import Array, Batch, Input, JobSpec, Lease, OnSilence
 from federation.model.states import End, Outcome, Target
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
@@ -17,6 +17,7 @@ MAX_TEXT = 4096  # characters of a reason or name that is kept
 MAX_RECORDS = 1000  # of one message
 MAX_POOLS = 1000
 MAX_CATALOGUE = 32_768  # characters of a pool's
+MAX_LIMITS = 64  # resource limits of a job
 MOST_MONEY = 1e9  # an hour, as in fed.yaml; and seconds until a start
 
 _SILENCE = {
@@ -61,6 +62,29 @@ def spec_to_wire(spec: JobSpec) -> pb.Spec:
         outputs=spec.outputs,
         on_silence=_SILENCE[spec.lease.on_silence],
         lease_s=spec.lease.after_s,
+        batch=None if spec.batch is None else _batch_to_wire(spec.batch),
+    )
+
+
+def _batch_to_wire(batch: Batch) -> pb.SlurmBatch:
+    array = batch.array
+    return pb.SlurmBatch(
+        job_id=batch.job_id,
+        array=None
+        if array is None
+        else pb.ArrayPlace(
+            job_id=array.job_id,
+            task_id=array.task_id,
+            count=array.count,
+            lowest=array.lowest,
+            highest=array.highest,
+            step=array.step,
+        ),
+        joined=batch.joined,
+        umask=batch.umask,
+        limits=[pb.ResourceLimit(name=name, soft=soft) for name, soft in batch.limits],
+        warning=batch.warning,
+        folder=batch.folder,
     )
 
 
@@ -101,6 +125,7 @@ def _room_to_wire(room: m.Room) -> pb.Room:
         gpu_price_per_hour=room.gpu_price_per_hour,
         longest_s=room.longest_s,
         why=_told(room.why),
+        batch=room.batch,
     )
 
 
@@ -170,6 +195,31 @@ def spec_from_wire(spec: pb.Spec) -> JobSpec:
         inputs=tuple(Input(path=one.path, size=_counted(one.size), sha256=one.sha256) for one in spec.inputs),
         outputs=tuple(spec.outputs),
         lease=Lease(on_silence=_SILENCE_OF[spec.on_silence], after_s=_number(spec.lease_s)),
+        batch=_batch_from_wire(spec.batch) if spec.HasField("batch") else None,
+    )
+
+
+def _batch_from_wire(batch: pb.SlurmBatch) -> Batch:
+    array = batch.array
+    if len(batch.limits) > MAX_LIMITS:
+        raise ValueError(f"more than {MAX_LIMITS} resource limits of one job")
+    return Batch(
+        job_id=_counted(batch.job_id),
+        array=Array(
+            job_id=_counted(array.job_id),
+            task_id=array.task_id,
+            count=array.count,
+            lowest=array.lowest,
+            highest=array.highest,
+            step=array.step,
+        )
+        if batch.HasField("array")
+        else None,
+        joined=batch.joined,
+        umask=batch.umask & 0o777,
+        limits=tuple((_short(one.name), one.soft) for one in batch.limits),
+        warning=_short(batch.warning),
+        folder=batch.folder,
     )
 
 
@@ -213,6 +263,7 @@ def _room_from_wire(room: pb.Room) -> m.Room:
         gpu_price_per_hour=_amount(room.gpu_price_per_hour),
         longest_s=room.longest_s,
         why=room.why[:MAX_TEXT],
+        batch=room.batch,
     )
 
 

@@ -320,6 +320,7 @@ class Room(_message.Message):
     LONGEST_S_FIELD_NUMBER: _builtins.int
     GPU_PRICE_PER_HOUR_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     pool: _builtins.str
     catalogue: _builtins.str
     """the text that slurm_plugin/catalogue.py reads; empty: no slices"""
@@ -330,6 +331,8 @@ class Room(_message.Message):
     longest_s: _builtins.int
     gpu_price_per_hour: _builtins.float
     why: _builtins.str
+    batch: _builtins.bool
+    """specs with `batch` are understood"""
     @_builtins.property
     def slices(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     def __init__(
@@ -345,10 +348,11 @@ class Room(_message.Message):
         longest_s: _builtins.int = ...,
         gpu_price_per_hour: _builtins.float = ...,
         why: _builtins.str = ...,
+        batch: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalogue", b"catalogue", "free_cpus", b"free_cpus", "free_jobs", b"free_jobs", "gpu_price_per_hour", b"gpu_price_per_hour", "longest_s", b"longest_s", "pool", b"pool", "price_per_hour", b"price_per_hour", "slices", b"slices", "starts_in_s", b"starts_in_s", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "catalogue", b"catalogue", "free_cpus", b"free_cpus", "free_jobs", b"free_jobs", "gpu_price_per_hour", b"gpu_price_per_hour", "longest_s", b"longest_s", "pool", b"pool", "price_per_hour", b"price_per_hour", "slices", b"slices", "starts_in_s", b"starts_in_s", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -432,6 +436,7 @@ class Spec(_message.Message):
     OUTPUTS_FIELD_NUMBER: _builtins.int
     ON_SILENCE_FIELD_NUMBER: _builtins.int
     LEASE_S_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     account: _builtins.str
     name: _builtins.bytes
@@ -452,6 +457,10 @@ class Spec(_message.Message):
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Input]: ...
     @_builtins.property
     def outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def batch(self) -> Global___SlurmBatch:
+        """to no pool whose Room does not say `batch`"""
+
     def __init__(
         self,
         *,
@@ -471,16 +480,119 @@ class Spec(_message.Message):
         outputs: _abc.Iterable[_builtins.bytes] | None = ...,
         on_silence: Global___OnSilence.ValueType = ...,
         lease_s: _builtins.float = ...,
+        batch: Global___SlurmBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_at", b"_deadline_at", "deadline_at", b"deadline_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_at", b"_deadline_at", "batch", b"batch", "deadline_at", b"deadline_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_at", b"_deadline_at", "account", b"account", "args", b"args", "cpus", b"cpus", "deadline_at", b"deadline_at", "env", b"env", "gres", b"gres", "inputs", b"inputs", "lease_s", b"lease_s", "memory_mib", b"memory_mib", "name", b"name", "on_silence", b"on_silence", "outputs", b"outputs", "pin", b"pin", "script", b"script", "time_limit_s", b"time_limit_s", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_at", b"_deadline_at", "account", b"account", "args", b"args", "batch", b"batch", "cpus", b"cpus", "deadline_at", b"deadline_at", "env", b"env", "gres", b"gres", "inputs", b"inputs", "lease_s", b"lease_s", "memory_mib", b"memory_mib", "name", b"name", "on_silence", b"on_silence", "outputs", b"outputs", "pin", b"pin", "script", b"script", "time_limit_s", b"time_limit_s", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline_at: _TypeAlias = _typing.Literal["deadline_at"]  # noqa: Y015
     _WhichOneofArgType__deadline_at: _TypeAlias = _typing.Literal["_deadline_at", b"_deadline_at"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__deadline_at) -> _WhichOneofReturnType__deadline_at | None: ...
 
 Global___Spec: _TypeAlias = Spec  # noqa: Y015
+
+@_typing.final
+class SlurmBatch(_message.Message):
+    """What a batch job of a Slurm had where it was submitted, and has where it runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    ARRAY_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
+    UMASK_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
+    FOLDER_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    joined: _builtins.bool
+    """stdout and stderr are one file: all of it is in stdout, in its order"""
+    umask: _builtins.int
+    warning: _builtins.str
+    """what `sbatch --signal` asked for"""
+    folder: _builtins.bytes
+    """where it runs, on files that both sites share"""
+    @_builtins.property
+    def array(self) -> Global___ArrayPlace: ...
+    @_builtins.property
+    def limits(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceLimit]: ...
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        array: Global___ArrayPlace | None = ...,
+        joined: _builtins.bool = ...,
+        umask: _builtins.int = ...,
+        limits: _abc.Iterable[Global___ResourceLimit] | None = ...,
+        warning: _builtins.str = ...,
+        folder: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "folder", b"folder", "job_id", b"job_id", "joined", b"joined", "limits", b"limits", "umask", b"umask", "warning", b"warning"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SlurmBatch: _TypeAlias = SlurmBatch  # noqa: Y015
+
+@_typing.final
+class ArrayPlace(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    LOWEST_FIELD_NUMBER: _builtins.int
+    HIGHEST_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    task_id: _builtins.int
+    count: _builtins.int
+    lowest: _builtins.int
+    highest: _builtins.int
+    step: _builtins.int
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        task_id: _builtins.int = ...,
+        count: _builtins.int = ...,
+        lowest: _builtins.int = ...,
+        highest: _builtins.int = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "highest", b"highest", "job_id", b"job_id", "lowest", b"lowest", "step", b"step", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArrayPlace: _TypeAlias = ArrayPlace  # noqa: Y015
+
+@_typing.final
+class ResourceLimit(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SOFT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """such as NOFILE"""
+    soft: _builtins.int
+    """-1: none"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        soft: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "soft", b"soft"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceLimit: _TypeAlias = ResourceLimit  # noqa: Y015
 
 @_typing.final
 class Variable(_message.Message):

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from federation.errors import Refused
-from federation.model.spec import JobSpec
+from federation.model.spec import Batch, JobSpec
 from federation.model.states import End
 from federation.model.token import Key
 from federation.ports import Sight
@@ -126,6 +126,21 @@ async def test_a_signal_reaches_the_job_once_and_does_not_end_it(rig: Rig) -> No
     ready.with_name("go-on").touch()
     assert (await rig.ended(key)).exit_code == 7
     assert (await rig.place(key)).stdout.read_bytes() == b"usr1\n"
+
+
+async def test_a_signal_of_a_batch_job_of_slurms_goes_to_its_script_alone(rig: Rig) -> None:
+    script = b"""#!/bin/sh
+trap 'echo usr1; kill $!' USR1
+sh -c 'trap "touch wrong" USR1; touch ready; until [ -e go-on ]; do sleep 0.05; done' &
+wait
+wait
+"""
+    key = await rig.submit(script, batch=Batch(joined=True))
+    ready = await rig.wrote(key, "ready")
+    await rig.executor.signal(key, 10)
+    assert (await rig.ended(key)).end is End.EXITED
+    assert (await rig.place(key)).stdout.read_bytes() == b"usr1\n"
+    assert not ready.with_name("wrong").exists()
 
 
 async def test_what_a_job_writes_can_be_read_while_it_runs(rig: Rig) -> None:

@@ -1,6 +1,9 @@
 """What users can write into their jobs' folders is judged, and what they ask for is put there as it is."""
 
+import os
 import shlex
+import subprocess
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 from federation.errors import Refused
 from federation.executors import layout
 from federation.executors.layout import Claim, parse_claim, parse_exit
-from federation.model.spec import JobSpec
+from federation.model.spec import Array, Batch, JobSpec
 from federation.model.states import End
 from federation.model.token import Key
 
@@ -86,3 +89,70 @@ def test_a_shell_reads_the_arguments_as_they_were(args: list[bytes]) -> None:
 def test_what_no_kernel_would_start_is_refused(spec: JobSpec, why: str) -> None:
     with pytest.raises(Refused, match=why):
         layout.check(spec)
+
+
+@pytest.mark.parametrize(
+    ("batch", "why"),
+    [
+        (Batch(warning="USR1@60 --uid=0"), "--signal"),
+        (Batch(warning="B:USR1@"), "--signal"),
+        (Batch(folder=b"work"), "no absolute path"),
+        (Batch(folder=b"/a\0b"), "no absolute path"),
+    ],
+)
+def test_what_no_batch_job_can_have_is_refused(batch: Batch, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        layout.check(JobSpec(user="a", script=SCRIPT, batch=batch))
+
+
+def ran(folder: Path, spec: JobSpec, **environment: str) -> None:
+    """What starts a job, without what waits for it."""
+    (folder / layout.WORK).mkdir()
+    for name, content in layout.files(KEY, spec).items():
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o700)
+    subprocess.run(["./go"], cwd=folder, env={"PATH": os.environ["PATH"]} | environment, timeout=30, check=True)
+
+
+def test_streams_that_are_one_file_keep_their_order(tmp_path: Path) -> None:
+    script = SCRIPT + b"for n in 1 2 3; do echo out $n; echo err $n >&2; done\n"
+    ran(tmp_path, JobSpec(user="a", script=script, batch=Batch(joined=True)))
+    assert (tmp_path / "stdout").read_bytes() == b"out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n"
+    assert (tmp_path / "stderr").read_bytes() == b""
+
+
+def test_a_batch_job_has_the_umask_limits_and_facts_that_it_had_in_slurm(tmp_path: Path) -> None:
+    script = SCRIPT + b"umask; ulimit -S -n; ulimit -S -c; env | grep ^SLURM | sort\n"
+    array = Array(job_id=40, task_id=7, count=3, lowest=1, highest=7, step=3)
+    limits = (("NOFILE", 99), ("CORE", 0), ("NPROC", 5), ("NOFILE; id", 1), ("STACK", 1 << 60))
+    batch = Batch(job_id=42, array=array, umask=0o027, limits=limits)
+    ran(tmp_path, JobSpec(user="a", name=b"a 'b\xff", script=script, batch=batch))
+    umask, files, core, *facts = (tmp_path / "stdout").read_bytes().splitlines()
+    assert (umask, files, core) == (b"0027", b"99", b"0")
+    assert facts == [
+        b"SLURM_ARRAY_JOB_ID=40",
+        b"SLURM_ARRAY_TASK_COUNT=3",
+        b"SLURM_ARRAY_TASK_ID=7",
+        b"SLURM_ARRAY_TASK_MAX=7",
+        b"SLURM_ARRAY_TASK_MIN=1",
+        b"SLURM_ARRAY_TASK_STEP=3",
+        b"SLURM_JOBID=42",
+        b"SLURM_JOB_ID=42",
+        b"SLURM_JOB_NAME=a 'b\xff",
+    ]
+    assert (tmp_path / "stderr").read_bytes() == b""
+
+
+def test_the_id_that_a_far_slurm_gave_a_batch_job_is_the_one_it_knows(tmp_path: Path) -> None:
+    spec = JobSpec(user="a", script=SCRIPT + b"echo $SLURM_JOB_ID\n", batch=Batch(job_id=42))
+    ran(tmp_path, spec, SLURM_JOB_ID="7")
+    assert (tmp_path / "stdout").read_bytes() == b"7\n"
+
+
+def test_a_job_on_shared_files_runs_where_it_was_submitted(tmp_path: Path) -> None:
+    (place := tmp_path / "-a b'\n").mkdir()
+    folder = os.fsencode(place)
+    spec = JobSpec(user="a", script=SCRIPT + b'pwd; echo "$SLURM_SUBMIT_DIR"\n', batch=Batch(folder=folder))
+    (attempt := tmp_path / "attempt").mkdir()
+    ran(attempt, spec)
+    assert (attempt / "stdout").read_bytes() == folder + b"\n" + folder + b"\n"

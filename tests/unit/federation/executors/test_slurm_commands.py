@@ -8,7 +8,7 @@ import pytest
 from federation.executors import layout
 from federation.executors import slurm_commands as commands
 from federation.executors.slurm_commands import Row, Where
-from federation.model.spec import JobSpec
+from federation.model.spec import Batch, JobSpec
 from federation.model.token import Key
 
 KEY = Key(UUID(int=7), 3)
@@ -104,3 +104,19 @@ def test_the_partition_that_a_job_goes_to_by_default_is_the_one_that_counts() ->
 @pytest.mark.parametrize(("text", "seconds"), [("30:00", 1800), ("1:00:00", 3600), ("2-00:00:01", 172_801), ("5", 5)])
 def test_a_time_limit_is_in_seconds(text: str, seconds: int) -> None:
     assert commands.seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit_s", "passed_on"),
+    [
+        ("B:USR1@300", 3600, "--signal=B:USR1@360"),  # Slurm's limit is a minute later than the user's
+        ("B:USR1@300", 3601, "--signal=B:USR1@419"),
+        ("10", 0, "--signal=10@60"),
+    ],
+)
+def test_a_warning_before_the_limit_comes_as_long_before_the_users_own(
+    asked: str, limit_s: int, passed_on: str
+) -> None:
+    spec = replace(SPEC, batch=Batch(warning=asked), time_limit_s=limit_s)
+    assert passed_on in commands.submit(KEY, spec, "/spool/x", Where())
+    assert not any(word.startswith("--signal") for word in commands.submit(KEY, SPEC, "/spool/x", Where()))

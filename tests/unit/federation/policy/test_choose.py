@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from federation.model.messages import Room
-from federation.model.spec import Input, JobSpec
+from federation.model.spec import Batch, Input, JobSpec
 from federation.policy.choose import Ask, Choice, Pool, Rules, choose
 from slurm_plugin.catalogue import Catalogue, Class, Kind, NodeFacts, render, shapes
 
@@ -157,3 +157,10 @@ def test_other_resources_are_asked_for_where_a_user_says_that_they_are() -> None
     tapes = replace(SPEC, gres="tape:1")
     assert why(CLOUD, tapes) == "what it has of tape:1 is not known: name a site with --to"
     assert chosen(choose(ask(replace(tapes, pin="cloud")), [CLOUD], Rules())) == "cloud/batch"
+
+
+def test_a_pool_that_would_not_understand_a_job_of_slurms_gets_none() -> None:
+    batch = replace(SPEC, batch=Batch(joined=True))
+    assert why(CLOUD, batch) == "its daemon is too old for jobs of Slurm's"
+    new = replace(CLOUD, room=replace(CLOUD.room, batch=True))
+    assert chosen(choose(ask(batch), [HOME, new], Rules())) == "cloud/batch"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from federation.errors import Refused
 from federation.model import messages as m
-from federation.model.spec import Input, JobSpec, Lease, OnSilence
+from federation.model.spec import Array, Batch, Input, JobSpec, Lease, OnSilence
 from federation.model.states import End, Outcome, Target
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
@@ -27,6 +27,19 @@ SECONDS = st.floats(0, 1e12)
 AMOUNTS = st.floats(0, MOST_MONEY)
 UUIDS = st.uuids()
 KEYS = st.builds(Key, UUIDS, st.integers(1, 1 << 20))
+ARRAYS = st.builds(
+    Array, job_id=LARGE, task_id=SMALL, count=SMALL, lowest=SMALL, highest=SMALL, step=st.integers(1, 2**32 - 1)
+)
+BATCHES = st.builds(
+    Batch,
+    job_id=LARGE,
+    array=st.none() | ARRAYS,
+    joined=st.booleans(),
+    umask=st.integers(0, 0o777),
+    limits=st.lists(st.tuples(TEXT, st.integers(-1, 2**62)), max_size=2).map(tuple),
+    warning=TEXT,
+    folder=BYTES,
+)
 SPECS = st.builds(
     JobSpec,
     user=TEXT,
@@ -44,6 +57,7 @@ SPECS = st.builds(
     inputs=st.lists(st.builds(Input, path=BYTES, size=LARGE, sha256=BYTES), max_size=2).map(tuple),
     outputs=st.lists(BYTES, max_size=2).map(tuple),
     lease=st.builds(Lease, on_silence=st.sampled_from(OnSilence), after_s=SECONDS),
+    batch=st.none() | BATCHES,
 )
 OUTCOMES = st.builds(
     Outcome,
@@ -78,6 +92,7 @@ ROOMS = st.builds(
     gpu_price_per_hour=AMOUNTS,
     why=TEXT,
     longest_s=SMALL,
+    batch=st.booleans(),
 )
 MESSAGES: dict[type, st.SearchStrategy[m.Message]] = {
     m.Submit: st.builds(m.Submit, key=KEYS, pool=TEXT, spec=SPECS),
