@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from federation.config_schema import FedFile, OverflowRuleSection, OverflowSection, VirtualNodesSection
-from federation.overflow.rules import Opt, Rule
+from federation.overflow.facts import Opt, Rule
 from slurm_plugin.slurm.process import Site
 
 

@@ -5,7 +5,7 @@ import pytest
 from federation.config import parse_config
 from federation.config_overflow import OverflowConfig
 from federation.errors import ConfigError
-from federation.overflow.rules import Opt, Rule
+from federation.overflow.facts import Opt, Rule
 
 SHORT = """version: 1
 site: hpc
