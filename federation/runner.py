@@ -78,6 +78,7 @@ class Runner:
         writer.failed = lambda error: self._troubled("what is due", error)
         self.dropped: Counter[str] = Counter()  # effects, by kind
         self.forgotten = 0  # portions that retention dropped
+        self.watched: dict[UUID, Callable[[Job], None]] = {}  # who hears of each change of a job, once it is durable
         self._trouble, self._trouble_at = "", 0.0
 
     # -- what users ask
@@ -176,16 +177,22 @@ class Runner:
     def _stir(self, _: Store) -> None:
         self._stirred = True
 
-    def _then(self, store: Store) -> list[Effect]:
-        """What is due at the end of a group."""
-        if not self._stirred:
-            return []
-        self._stirred = False
-        return self.engine.due(store, self._clock())
+    def _then(self, store: Store) -> tuple[list[Effect], list[Job]]:
+        """What is due at the end of a group, and the watched jobs that it has changed."""
+        effects: list[Effect] = []
+        store.watched = self.watched
+        if self._stirred:
+            self._stirred = False
+            effects = self.engine.due(store, self._clock())
+        return effects, store.take_saved()
 
-    def _after(self, effects: list[Effect]) -> None:
+    def _after(self, found: tuple[list[Effect], list[Job]]) -> None:
+        effects, jobs = found
         for effect in effects:
             self._do(effect)
+        for job in jobs:
+            if (told := self.watched.get(job.token)) is not None:
+                told(job)
         if self.engine.more_due:
             self._wake.set()
 

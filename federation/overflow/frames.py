@@ -42,7 +42,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """`stdout_size`, `stderr_size`: bytes in the job's files now. `joined`: both are one file."""
+    """`stdout_size`, `stderr_size`: bytes in the job's files now. `joined`: both are one file.
+
+    `stdout_next`, `stderr_next`: bytes of the job's streams that this very proxy has; -1: it was never welcomed.
+    """
 
     version: int = VERSION
     job_id: int
@@ -54,6 +57,8 @@ class Hello:
     umask: int = 0o022
     stdout_size: int = 0
     stderr_size: int = 0
+    stdout_next: int = -1
+    stderr_next: int = -1
     joined: bool = False
     regular: bool = True  # stdout is a regular file
     script: bytes = b""
@@ -214,6 +219,8 @@ def _said(fields: dict[int, bytes]) -> Hello:
         umask=_umask(fields.get(8) or b"22"),
         stdout_size=_number(fields, 9, 0),
         stderr_size=_number(fields, 10, 0),
+        stdout_next=_number(fields, 17, -1),
+        stderr_next=_number(fields, 18, -1),
         joined=fields.get(11) == b"1",
         script=fields.get(12, b""),
         regular=fields.get(16, b"1") == b"1",
@@ -313,6 +320,8 @@ def _fields(hello: Hello) -> list[tuple[int, bytes]]:
         *((14, name + b"=" + value) for name, value in hello.env),
         *((15, f"{one.name} {one.soft} {one.hard}".encode("ascii")) for one in hello.limits),
         (16, b"%d" % hello.regular),
+        *([(17, b"%d" % hello.stdout_next)] if hello.stdout_next >= 0 else []),
+        *([(18, b"%d" % hello.stderr_next)] if hello.stderr_next >= 0 else []),
     ]
 
 

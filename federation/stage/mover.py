@@ -83,6 +83,9 @@ class Mover:
             self._begin("follow", key, None, lambda: self._follow(site, pull))
         return pull
 
+    def reaches(self, site: str) -> bool:
+        return self._far(site) is not None
+
     async def unfollow(self, key: Key) -> None:
         if (task := self._tasks.get(("follow", key))) is not None:
             task.cancel()

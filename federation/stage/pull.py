@@ -36,7 +36,7 @@ class Stream:
 
 
 class Pull:
-    """Both outputs of one attempt. `changed` is set whenever more has come, or all there is now has."""
+    """Both outputs of one attempt. `changed`, and each of `watched`, is set whenever more has come, or all there is."""
 
     def __init__(self, key: Key, folder: Path) -> None:
         """Synchronous, and reads a small file."""
@@ -45,6 +45,7 @@ class Pull:
         self.streams: dict[str, Stream] = {}
         self.caught_up: set[str] = set()  # all that there was has come
         self.changed = asyncio.Event()
+        self.watched: set[asyncio.Event] = set()
         self._asks: asyncio.Queue[pb.OutputAsk] = asyncio.Queue()
         self._load()
 
@@ -115,7 +116,8 @@ class Pull:
             stream.ended = True
         if stream.ended or kind == "missing" or stream.written - stream.durable >= WINDOW_BYTES // 4:
             await self._settle(name, handles[name])
-        self.changed.set()
+        for event in (self.changed, *self.watched):
+            event.set()
 
     async def _settle(self, name: str, handle: int) -> None:
         stream = self.streams[name]

@@ -3,7 +3,8 @@
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
@@ -66,6 +67,8 @@ class Store(Sums):
         self._recent_attempts: Recent[Key, Attempt] = Recent()
         self._followed: dict[str, Followed] = {}
         self._new_specs: dict[UUID | Key, JobSpec] = {}  # of this transaction
+        self.watched: Container[UUID] = frozenset()  # jobs of which `take_saved` tells
+        self._saved: list[Job] = []
         self.may_accept = may_accept
         with self.transaction():
             found = self._one("meta", name="journal")
@@ -84,6 +87,25 @@ class Store(Sums):
 
     def _committed(self) -> None:
         self._new_specs.clear()
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        before = len(self._saved)
+        try:
+            with super().part():
+                yield
+        except BaseException:
+            del self._saved[before:]
+            raise
+
+    def roll_back(self) -> None:
+        super().roll_back()
+        self._saved.clear()
+
+    def take_saved(self) -> list[Job]:
+        """Watched jobs that were saved since this was last asked, each as it was then."""
+        found, self._saved = self._saved, []
+        return found
 
     # -- the origin's records
 
@@ -126,6 +148,8 @@ class Store(Sums):
         self._count_cost(job, was)
         self._execute(self._sql["save_job"], convert.job_to_row(job))
         self._recent_jobs.put(job.token, job)
+        if job.token in self.watched:
+            self._saved.append(job)
 
     def spec(self, token: UUID) -> JobSpec | None:
         if (known := self._new_specs.get(token)) is not None:

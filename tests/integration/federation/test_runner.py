@@ -9,6 +9,7 @@ import pytest
 
 from federation.engine.effects import Effect
 from federation.errors import Refused, Unavailable
+from federation.model.job import Job
 from federation.model.messages import Message, Room, Submit
 from federation.model.states import End, Origin
 from federation.model.token import Key
@@ -16,7 +17,7 @@ from federation.ports import Now
 from federation.runner import Runner
 from federation.store.store import Store
 from slurm_plugin.errors import ConfigError
-from tests.integration.federation.site import SPEC, Net, Site, all_done, jobs, linked, until
+from tests.integration.federation.site import PATIENCE_S, SPEC, Net, Site, all_done, jobs, linked, until
 
 
 @pytest.fixture
@@ -51,6 +52,26 @@ async def test_jobs_run_at_the_other_site_once_and_are_released(pair: tuple[Site
         assert set(hpc.backend.ran.values()) == {1}
         assert len(hpc.backend.ran) == 100
         await until(lambda: released(hpc))
+
+
+async def test_who_watches_a_job_hears_of_each_change_once_it_is_durable(pair: tuple[Site, Site]) -> None:
+    edge, hpc = pair
+    async with edge.up() as runner, hpc.up():
+        await linked(edge, hpc)
+        heard: list[Origin] = []
+        over = asyncio.Event()
+        token, other = uuid4(), uuid4()
+
+        def changed(job: Job) -> None:
+            heard.append(job.state)
+            over.set() if job.state is Origin.DONE else None
+
+        runner.watched[token] = changed
+        await asyncio.gather(runner.accept(token, SPEC), runner.accept(other, SPEC))
+        async with asyncio.timeout(PATIENCE_S):
+            await over.wait()
+    assert (heard[0], heard[-1]) == (Origin.QUEUED, Origin.DONE)
+    assert Origin.SENDING in heard
 
 
 async def released(site: Site) -> bool:

@@ -47,6 +47,8 @@ hellos = st.builds(
     umask=st.integers(0, 0o777),
     stdout_size=numbers,
     stderr_size=numbers,
+    stdout_next=st.integers(-1, 1 << 40),
+    stderr_next=st.integers(-1, 1 << 40),
     joined=st.booleans(),
     regular=st.booleans(),
     script=st.binary(max_size=200),
