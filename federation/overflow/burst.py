@@ -37,7 +37,7 @@ TIMED_OUT_CODE = 124  # of an exit, where Slurm does not say TIMEOUT in the end
 OUT_OF_MEMORY_CODE = 137  # as a shell tells of a process that was killed; Slurm's own 0:125 is no exit
 LOST_CODE = 1
 
-_WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _TIMES = frozenset({"TIMEOUT", "DEADLINE"})
 _PLAIN = frozenset({signals.SIGINT, signals.SIGUSR1, signals.SIGUSR2, signals.SIGHUP, signals.SIGQUIT})
 
@@ -98,6 +98,7 @@ class SlurmJob:
     limit_s: int = 0  # 0: none
     batch: bool = True
     requeue: bool = True  # Slurm may start it again
+    note: str = ""  # what overflow has written on it
 
     @property
     def name(self) -> str:
@@ -106,7 +107,12 @@ class SlurmJob:
 
     @property
     def waits(self) -> bool:
-        return self.state in _WAITING
+        return self.state in WAITING
+
+    @property
+    def lives(self) -> bool:
+        """It waits or runs, and Slurm lets its record be changed."""
+        return not self.over and self.state != "COMPLETING"
 
     @property
     def over(self) -> bool:
@@ -135,7 +141,8 @@ class Burst:
     stderr_base: int = 0
     began_at: int = 0  # when its start elsewhere was first seen; 0: it waits there
     told: int = 0  # what Slurm was told of its time last: seconds of a limit, or when it ends; 0: nothing
-    partitions: tuple[str, ...] = ()  # that it asked for, while it is pinned to ours; (): it is not
+    suspended: bool = False  # what runs elsewhere was told to stop for a while
+    partitions: tuple[str, ...] = ()  # that it asked for, once it was pinned to ours; (): it never was
     closed_at: int = 0
     why: str = ""
 
@@ -226,6 +233,12 @@ def without_proxy(burst: Burst, job: SlurmJob | None, looks: int) -> Ends:
     return Ends.TIMEOUT if job.state in _TIMES else Ends.CANCEL
 
 
+def to_suspend(burst: Burst, job: SlurmJob) -> bool | None:
+    """Whether what runs elsewhere is to stop for a while, or to go on; None: it does as it should."""
+    wanted = job.state == "SUSPENDED"
+    return wanted if wanted != burst.suspended and (wanted or job.state == "RUNNING") else None
+
+
 def to_pin(burst: Burst, job: SlurmJob, partition: str) -> bool:
     """Slurm put it back, and could start it where no proxy is while an attempt of it lives."""
     return burst.phase is not Phase.CLOSED and job.waits and same_job(burst, job) and job.partitions != (partition,)
@@ -250,8 +263,8 @@ def _minutes(seconds: int) -> int:
     return -(-seconds // MINUTE_S) * MINUTE_S
 
 
-def ending(outcome: Outcome, requeue: bool) -> Ending:
-    """How a job that ended so elsewhere ends in Slurm. `requeue`: Slurm may start it again."""
+def ending(outcome: Outcome) -> Ending:
+    """How a job that ended so elsewhere ends in Slurm."""
     match outcome.end:
         case End.EXITED:
             return Ending(way=Way.EXIT, value=outcome.exit_code or 0)
@@ -261,7 +274,7 @@ def ending(outcome: Outcome, requeue: bool) -> Ending:
             return Ending(way=Way.TIMEOUT, value=TIMED_OUT_CODE)
         case End.OUT_OF_MEMORY:
             return Ending(way=Way.EXIT, value=OUT_OF_MEMORY_CODE)
-        case End.NODE_FAIL | End.PREEMPTED if requeue:
+        case End.NODE_FAIL | End.PREEMPTED:
             return Ending(way=Way.REQUEUE, value=LOST_CODE)
         case End.CANCELLED | End.LEASE:
             return Ending(way=Way.CANCEL, value=LOST_CODE)

@@ -70,6 +70,7 @@ def _burst(row: Row) -> Burst:
         | {
             "token": UUID(bytes=facts["token"]),
             "phase": Phase(facts["phase"]),
+            "suspended": bool(facts["suspended"]),
             "partitions": tuple(names.split(",")) if names else (),
         }
     )

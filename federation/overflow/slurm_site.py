@@ -1,9 +1,39 @@
-"""What overflow asks and tells its own cluster's Slurm: each call one short command."""
+"""What overflow asks and tells its own cluster's Slurm: each call one or two short commands.
 
+No text of a user's can pass for a field: see `slurm_plugin.slurm.table`. AdminComment is read for our own note only.
+"""
+
+import logging
+import re
+import secrets
+import string
 from collections.abc import Sequence
 from typing import Protocol
 
-from federation.overflow.burst import SlurmJob
+from federation.errors import Refused, Unavailable
+from federation.executors.slurm_commands import MAX_DAYS, seconds
+from federation.overflow.burst import WAITING, SlurmJob
+from federation.overflow.notes import note_in, noted
+from slurm_plugin.errors import ConfigError, SlurmError, SlurmUnavailable
+from slurm_plugin.slurm import table
+from slurm_plugin.slurm.hostlist import expand
+from slurm_plugin.slurm.process import Runner, Runs, Site
+
+log = logging.getLogger(__name__)
+
+IDS_A_CALL = 5000  # of 10 digits: one argument may have 128 KiB
+NAMES_A_CALL = 200  # of jobs that one update names; slurmctld does them one by one
+
+FIELDS = (
+    *("JobID", "ArrayJobID", "ArrayTaskID", "UserID", "State", "Reason", "Partition", "NodeList", "RestartCnt"),
+    *("SubmitTime", "StartTime", "TimeLimit", "BatchFlag", "Requeue", "admin_comment"),
+)
+NOTE_FIELDS = ("JobID", "ArrayJobID", "ArrayTaskID", "admin_comment")
+_SIGNAL = re.compile(r"\s--signal[= ]((?:[RB]{1,2}:)?[A-Z0-9+]{1,16}(?:@\d{1,5})?)(?=\s|$)")
+_SQUEUE = ("squeue", "--noheader", "--all", "--local")
+_UNKNOWN_JOB = "invalid job id"
+_NOTHING = frozenset({"", "N/A", "Unknown", "None", "(null)", "NONE"})
+_NOT_SET = frozenset({"NOT_SET", "INVALID", *_NOTHING})
 
 
 class SlurmSite(Protocol):
@@ -21,7 +51,11 @@ class SlurmSite(Protocol):
     async def jobs_on(self, partition: str) -> tuple[SlurmJob, ...]:
         """Those that wait for, or run in, this partition."""
 
-    async def set_limit(self, name: str, seconds: int) -> None: ...
+    async def set_limit(self, name: str, limit_s: int) -> None:
+        """Whole minutes. Of a job that runs, the end moves by as much; one in the past is now."""
+
+    async def set_end(self, name: str, at: int) -> None:
+        """When a job that runs is to end, Unix seconds. Refused: it does not run, or that is past."""
 
     async def requeue(self, name: str) -> None: ...
 
@@ -34,7 +68,159 @@ class SlurmSite(Protocol):
         """Let them start in these, the first ones first. Tells who could not be."""
 
     async def note(self, job_id: int, json_text: str) -> None:
-        """Put this on the job, in the place of what overflow wrote there before; empty: nothing."""
+        """Put this on the job, in the place of what overflow wrote there before; empty: nothing.
+
+        Does nothing for a job that Slurm does not know. Refused: such as for one that is over.
+        """
 
     async def signal_request(self, job_id: int) -> str:
-        """What `sbatch --signal` asked for, such as `B:USR1@60`; empty: nothing."""
+        """What the command line of its `sbatch` asked for with --signal, such as `USR1@60`; "": nothing that is known.
+
+        slurmctld tells nobody: it is in slurmdbd's record of the job, where there is one.
+        """
+
+
+class OwnSlurm:
+    """Implements SlurmSite by squeue, scontrol and scancel."""
+
+    def __init__(self, site: Site | None = None, *, runner: Runs | None = None) -> None:
+        self._runner: Runs = runner or Runner(site or Site())
+
+    async def job(self, job_id: int) -> SlurmJob | None:
+        return (await self.jobs((job_id,))).get(job_id)
+
+    async def jobs(self, job_ids: Sequence[int]) -> dict[int, SlurmJob]:
+        found: dict[int, SlurmJob] = {}
+        wanted = sorted(set(job_ids))
+        for at in range(0, len(wanted), IDS_A_CALL):
+            some = wanted[at : at + IDS_A_CALL]
+            rows = await self._rows(FIELDS, "--states=all", f"--jobs={','.join(map(str, some))}")
+            told = {job.job_id: job for job in _jobs(rows)}
+            found |= {job_id: told[job_id] for job_id in some if job_id in told}
+        return found
+
+    async def jobs_on(self, partition: str) -> tuple[SlurmJob, ...]:
+        return tuple(_jobs(await self._rows(FIELDS, f"--partition={partition}")))
+
+    async def set_limit(self, name: str, limit_s: int) -> None:
+        await self._update(name, f"timelimit={-(-limit_s // 60)}")
+
+    async def set_end(self, name: str, at: int) -> None:
+        await self._update(name, f"endtime=uts{at}")
+
+    async def requeue(self, name: str) -> None:
+        await self._run(["scontrol", "requeue", name])
+        log.info("slurm.job_requeued", extra={"job": name})
+
+    async def cancel(self, name: str) -> None:
+        await self._run(["scancel", "--quiet", name])
+        log.info("slurm.job_cancelled", extra={"job": name})
+
+    async def pin(self, names: Sequence[str], partition: str) -> tuple[str, ...]:
+        return await self.widen(names, (partition,))
+
+    async def widen(self, names: Sequence[str], partitions: Sequence[str]) -> tuple[str, ...]:
+        change, refused = f"partition={','.join(partitions)}", []
+        for at in range(0, len(names), NAMES_A_CALL):
+            refused += await self._each(names[at : at + NAMES_A_CALL], change)
+        return tuple(refused)
+
+    async def note(self, job_id: int, json_text: str) -> None:
+        for own, array, task, comment in await self._rows(NOTE_FIELDS, f"--jobs={job_id}"):
+            if _number(own) == job_id and (wanted := noted(comment, json_text)) != comment:
+                name = f"{array}_{task}" if task.isdecimal() else own
+                await self._update(name, f"admincomment={wanted}")
+
+    async def signal_request(self, job_id: int) -> str:
+        try:
+            argv = ["sacct", "--noheader", "--parsable2", "--allocations", "--local", f"--jobs={job_id}"]
+            text = await self._runner.run([*argv, "--format=SubmitLine"])
+        except SlurmUnavailable as error:
+            raise Unavailable(str(error), hint=error.hint) from None
+        except SlurmError:
+            return ""  # no accounting here
+        found = _SIGNAL.findall(text)
+        return str(found[-1]) if found else ""
+
+    async def _each(self, names: Sequence[str], change: str) -> list[str]:
+        """All in one call; when Slurm refuses any of it, one by one. Tells which it refused."""
+        try:
+            await self._update(",".join(names), change)
+        except Refused as error:
+            log.info("slurm.not_changed", extra={"jobs": len(names), "change": change, "why": str(error)})
+            if len(names) == 1:
+                return list(names)
+            return [name for one in names for name in await self._each((one,), change)]
+        log.info("slurm.jobs_changed", extra={"jobs": len(names), "change": change})
+        return []
+
+    async def _update(self, name: str, change: str) -> None:
+        await self._run(["scontrol", "update", f"jobid={name}", change])
+
+    async def _rows(self, fields: Sequence[str], *selection: str) -> list[list[str]]:
+        mark = _mark()
+        argv = [*_SQUEUE, *selection, "-O", table.squeue_format(fields, mark)]
+        try:
+            text = await self._runner.run(argv)
+        except SlurmUnavailable as error:
+            raise Unavailable(str(error), hint=error.hint) from None
+        except SlurmError as error:
+            if _UNKNOWN_JOB in str(error).lower():
+                return []
+            raise Unavailable(str(error), hint=error.hint) from None
+        try:
+            return table.parse_table(text, len(fields), mark)
+        except SlurmError as error:
+            raise Unavailable(str(error)) from None
+
+    async def _run(self, argv: Sequence[str]) -> None:
+        try:
+            await self._runner.run(argv)
+        except SlurmUnavailable as error:
+            raise Unavailable(str(error), hint=error.hint) from None
+        except SlurmError as error:
+            raise Refused(str(error), hint=error.hint) from None
+
+
+def _jobs(rows: Sequence[Sequence[str]]) -> list[SlurmJob]:
+    """Rows of FIELDS. What can't be read says nothing of any job: raises Unavailable."""
+    try:
+        return [_job(row) for row in rows]
+    except (ConfigError, ValueError) as error:
+        raise Unavailable(f"squeue's answer can't be read: {error}") from None
+
+
+def _job(row: Sequence[str]) -> SlurmJob:
+    own, array, task, uid, state, reason, partitions, nodes, *rest = row
+    restarts, submitted, start, limit, batch, requeue, comment = rest
+    waits = state in WAITING
+    return SlurmJob(
+        job_id=_number(own),
+        array_id=0 if task in _NOTHING else _number(array),
+        task_id=int(task) if task.isdecimal() else -1,
+        uid=_number(uid),
+        state=state,
+        reason=reason,
+        partitions=tuple(partitions.split(",")),
+        nodes=() if waits else expand(nodes),
+        restarts=_number(restarts),
+        submitted_at=_number(submitted),
+        started_at=0 if waits else _number(start),
+        limit_s=_limit(limit),
+        batch=_number(batch) > 0,
+        requeue=_number(requeue) > 0,
+        note=note_in(comment),
+    )
+
+
+def _limit(text: str) -> int:
+    limit_s = 0 if text in _NOT_SET else seconds(text)
+    return limit_s if limit_s <= MAX_DAYS * 86_400 else 0
+
+
+def _number(text: str) -> int:
+    return 0 if text in _NOTHING else int(text)
+
+
+def _mark() -> str:
+    return "~" + "".join(secrets.choice(string.ascii_letters) for _ in range(table.MARK_BYTES))

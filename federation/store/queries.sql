@@ -112,11 +112,12 @@ DELETE FROM attempts WHERE (token, attempt) IN (
 
 -- name: save_burst
 -- In the order of the table's columns. Two that are not closed of one JobId: an error, never one in the other's place.
-INSERT INTO bursts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO bursts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (token) DO UPDATE SET submitted_at = excluded.submitted_at, restarts = excluded.restarts,
         started_at = excluded.started_at, node = excluded.node, phase = excluded.phase,
         stdout_base = excluded.stdout_base, stderr_base = excluded.stderr_base, began_at = excluded.began_at,
-        told = excluded.told, partitions = excluded.partitions, closed_at = excluded.closed_at, why = excluded.why
+        told = excluded.told, suspended = excluded.suspended, partitions = excluded.partitions,
+        closed_at = excluded.closed_at, why = excluded.why
 -- name: open_bursts
 SELECT * FROM bursts WHERE phase != 'closed' ORDER BY token LIMIT :most
 -- name: open_burst_of
@@ -133,3 +134,21 @@ SELECT * FROM (SELECT * FROM bursts ORDER BY token DESC LIMIT :looked) WHERE :us
 DELETE FROM bursts WHERE token IN (
     SELECT token FROM bursts WHERE phase = 'closed' AND closed_at < :before ORDER BY closed_at LIMIT :most
 )
+
+-- name: widened
+SELECT * FROM widened ORDER BY root LIMIT :most
+-- name: save_widened
+INSERT OR REPLACE INTO widened VALUES (:root, :submitted_at, :uid, :rule, :partitions, :price, :account, :at)
+-- name: drop_widened
+DELETE FROM widened WHERE root = :root
+-- name: spent_by_rule
+-- Of jobs that were widened, whatever their burst is by now; CROSS JOIN: in this order.
+SELECT rule, sum(cost) AS money FROM (
+    SELECT widened.rule AS rule, jobs.cost AS cost FROM widened
+        CROSS JOIN bursts ON bursts.job_id = widened.root AND bursts.array_id = 0 AND bursts.uid = widened.uid
+        CROSS JOIN jobs ON jobs.token = bursts.token AND jobs.cost > 0 AND jobs.cost_day = :day
+    UNION ALL
+    SELECT widened.rule, jobs.cost FROM widened
+        CROSS JOIN bursts ON bursts.array_id = widened.root AND bursts.array_id > 0 AND bursts.uid = widened.uid
+        CROSS JOIN jobs ON jobs.token = bursts.token AND jobs.cost > 0 AND jobs.cost_day = :day
+) GROUP BY rule

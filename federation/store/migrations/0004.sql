@@ -17,6 +17,7 @@ CREATE TABLE bursts (
     stderr_base INTEGER NOT NULL,
     began_at INTEGER NOT NULL,
     told INTEGER NOT NULL,
+    suspended INTEGER NOT NULL,
     partitions TEXT NOT NULL,
     closed_at INTEGER NOT NULL,
     why TEXT NOT NULL

@@ -1,0 +1,63 @@
+"""PURE: what overflow writes on a job itself, in its AdminComment: ` fed:{...}`, and the mark of `--burst` from submit.
+
+Everything else there is other people's words, and stays; the vgpu pool keeps a note of its own beside it. Users can't
+write an AdminComment. Our note is one line of flat JSON and holds no text of a user's.
+"""
+
+import json
+import re
+
+from federation.model.job import Job
+from federation.model.states import Origin
+from federation.overflow.burst import Burst, Phase
+
+_NOTE = re.compile(r" ?fed:\{[^{}]*\}")
+_MARK = re.compile(r"(?:^| )fed:burst=(auto|always|never|pool:[A-Za-z0-9_.+-]{1,64})(?= |$)")
+
+_STATES = {
+    **dict.fromkeys((Origin.QUEUED, Origin.SENDING, Origin.UNKNOWN, Origin.ACCEPTED), "waiting"),
+    Origin.RUNNING: "running",
+    **dict.fromkeys((Origin.STOPPING, Origin.REQUEUING), "stopping"),
+}
+"""All that is worth a change of the job's record."""
+
+
+def noted(comment: str, note: str) -> str:
+    """The comment with this note in the place of any before; without one for an empty note."""
+    rest = _NOTE.sub("", comment).strip()
+    return f"{rest} fed:{note}".strip() if note else rest
+
+
+def note_in(comment: str) -> str:
+    """The JSON of our note there; "": there is none."""
+    found = _NOTE.findall(comment)
+    return str(found[-1]).strip().removeprefix("fed:") if found else ""
+
+
+def mark_in(comment: str) -> str:
+    """What the user said with `--burst`: auto, always, never, or `pool:NAME`; "": nothing."""
+    found = _MARK.findall(comment)
+    return str(found[-1]) if found else ""
+
+
+def note(burst: Burst, job: Job | None) -> str:
+    """What is to be on the job now. `open` is what keeps local nodes from starting it; a CLOSED burst has none.
+
+    Times are Unix seconds by the clock of the site where it ran.
+    """
+    facts: dict[str, object] = {} if burst.phase is Phase.CLOSED else {"open": 1}
+    facts |= {"job": str(burst.token), "pool": burst.pool}
+    if job is not None:
+        facts |= {"attempt": job.attempt, "state": _STATES.get(job.state, "ended")} | _numbers(job)
+    return json.dumps(facts, separators=(",", ":"))
+
+
+def _numbers(job: Job) -> dict[str, object]:
+    """Of the run there, as far as its site told."""
+    outcome = job.outcome
+    started_at = outcome.started_at if outcome else job.started_at
+    facts: dict[str, object] = {"start": int(started_at)} if started_at else {}
+    if outcome is not None:
+        facts |= {"end": int(outcome.ended_at)} if outcome.ended_at else {}
+        facts |= {"how": outcome.end.value, "code": f"{outcome.exit_code or 0}:{outcome.signal or 0}"}
+    return facts | ({"cost": round(job.cost, 4)} if job.cost else {})

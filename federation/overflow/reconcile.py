@@ -1,0 +1,197 @@
+"""All open bursts against Slurm, every few seconds: what Slurm ended is stopped, what is over is closed.
+
+A job that Slurm put back is pinned to our partition before it may start anywhere else, which takes Slurm two minutes.
+A burst whose job a slurmctld forgot, or whose JobId is another job's, leaves nothing running. What a job's note, its
+time limit and its place in the queue should be is compared with what Slurm has, and told again until it is so.
+
+A slurmctld that does not answer decides nothing. Crash: the next pass sees the same and does the same.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from federation.errors import FedError, Refused, Unavailable
+from federation.model.job import Job
+from federation.overflow import notes
+from federation.overflow.burst import LOOKS, Burst, Ends, Phase, SlurmJob, same_job, to_pin, to_suspend, without_proxy
+from federation.overflow.bursts import drop_closed, open_bursts, save
+from federation.overflow.slurm_side import OVER, SlurmSide, facts
+from federation.overflow.slurm_site import SlurmSite
+from federation.ports import Now
+from federation.runner import Runner
+from federation.store.store import Store
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 3.0  # between passes
+APART_S = 0.5  # the least, however often somebody asks for one
+AT_ONCE = 4  # bursts of which Slurm is told something; more would leave slurmctld no time for others
+FORGET_S = 3600.0  # between looks at what was closed long ago
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in Slurm jobs go that run elsewhere: the virtual nodes' partition, and which nodes they are."""
+
+    partition: str
+    serves: Callable[[str], bool]
+
+
+class Reconcile:
+    def __init__(
+        self, runner: Runner, site: SlurmSite, side: SlurmSide, place: Place, clock: Callable[[], Now]
+    ) -> None:
+        self._runner, self._site, self._side, self._place, self._clock = runner, site, side, place, clock
+        self._unknown: dict[UUID, int] = {}  # looks in a row that did not find the job
+        self._wake = asyncio.Event()
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._answers = True
+        self.passes = 0  # that Slurm answered
+
+    def poke(self) -> None:
+        """Something has just changed: look soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._passes())
+            group.create_task(self._forgets())
+
+    async def _passes(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self.look()
+            except FedError as error:
+                log.warning("bursts.not_looked_at", extra={"code": error.code, "why": str(error)})
+            await asyncio.sleep(APART_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EVERY_S - APART_S):
+                    await self._wake.wait()
+
+    async def look(self) -> None:
+        """One pass. Raises FedError: the journal can't be read now."""
+        bursts = await self._runner.read(lambda store: [(one, store.job(one.token)) for one in open_bursts(store)])
+        self._unknown = {one.token: self._unknown.get(one.token, 0) for one, _ in bursts}
+        if not bursts:
+            return
+        try:
+            found = await self._site.jobs([one.job_id for one, _ in bursts])
+        except Unavailable as error:
+            if self._answers:
+                log.warning("bursts.slurm_away", extra={"open": len(bursts), "why": str(error)})
+            self._answers = False
+            return
+        self._answers = True
+        await self._pin([(one, job) for one, _ in bursts if (job := found.get(one.job_id)) is not None])
+        await asyncio.gather(*(self._alone(one, fed, found.get(one.job_id)) for one, fed in bursts))
+        self.passes += 1
+
+    async def _pin(self, seen: list[tuple[Burst, SlurmJob]]) -> None:
+        """All in one call. What it asked for is written down first: it gets that back once nothing of it is open."""
+        lost = [(burst, job) for burst, job in seen if to_pin(burst, job, self._place.partition)]
+        if not lost:
+            return
+
+        def write(store: Store) -> None:
+            for burst, job in lost:
+                if not burst.partitions:
+                    save(store, replace(burst, partitions=job.partitions))
+
+        await self._runner.read(write)
+        with suppress(Unavailable):
+            refused = await self._site.pin([job.name for _, job in lost], self._place.partition)
+            for burst, job in lost:
+                log.info("burst.pinned", extra=facts(burst) | {"refused": job.name in refused})
+
+    async def _alone(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
+        """One that fails takes no other with it, and is looked at again in the next pass."""
+        async with self._gate:
+            try:
+                await self._settle(burst, fed, job)
+            except (Unavailable, Refused) as error:
+                log.info("burst.waits", extra=facts(burst) | {"why": str(error)})
+            except Exception:
+                log.exception("burst.failed", extra=facts(burst))
+
+    async def _settle(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
+        self._unknown[burst.token] = looks = self._unknown[burst.token] + 1 if job is None else 0
+        mine = job if job is not None and same_job(burst, job) else None
+        over = fed is None or fed.state in OVER
+        astray = mine is not None and mine.lives and not all(map(self._place.serves, mine.nodes))
+        if mine is not None and astray and not (over and burst.phase is Phase.STOPPING):
+            await self._send_back(burst, mine)
+            return
+        if burst.phase is Phase.OPEN:
+            ends = without_proxy(burst, job, looks)
+            if ends is Ends.NOTHING:
+                if mine is not None and mine.lives:
+                    await self._goes_on(burst, fed, mine)
+                return
+            if not (over and mine is not None):
+                await self._stop(burst, job)
+        if over and (mine is None or mine.over or (mine.lives and burst.phase is Phase.STOPPING)):
+            await self._close(burst, fed, mine)
+
+    async def _stop(self, burst: Burst, job: SlurmJob | None) -> None:
+        """Slurm ended it, or does not know it any more: nothing of it is to run."""
+        if job is None:
+            event, why = "burst.forgotten", f"its slurmctld does not know it: asked {LOOKS} times"
+        elif not same_job(burst, job):
+            event, why = "burst.reused", "its slurmctld forgot it, and gave its JobId to another job"
+        else:
+            event, why = "burst.ended", f"it is {job.state} in Slurm"
+        log.warning(event, extra=facts(burst) | {"why": why})
+        await self._side.stop(burst.token, why)
+
+    async def _send_back(self, burst: Burst, job: SlurmJob) -> None:
+        """Slurm has started it where its own script would run, beside what runs elsewhere, or did."""
+        log.error("burst.started_here", extra=facts(burst) | {"on": ",".join(job.nodes)})
+        await self._site.requeue(job.name)
+
+    async def _goes_on(self, burst: Burst, fed: Job | None, job: SlurmJob) -> None:
+        now, runs = int(self._clock().wall), fed is not None and fed.started_at is not None
+        if runs != bool(burst.began_at):
+            burst = replace(burst, began_at=now if runs else 0)
+            await self._side.change(burst.token, lambda found: replace(found, began_at=burst.began_at))
+        if (wanted := to_suspend(burst, job)) is not None:
+            await self._side.suspend(burst.token, wanted)
+        await self._side.tell_time(burst, job)
+        if fed is not None and (note := notes.note(burst, fed)) != job.note:
+            await self._site.note(burst.job_id, note)
+
+    async def _close(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
+        """Nothing of it is open anywhere. A job that goes on in Slurm gets back what was its own first."""
+        closed = replace(burst, phase=Phase.CLOSED, closed_at=int(self._clock().wall))
+        if job is not None and not job.over:
+            await self._give_back(closed, fed, job)
+
+        def close(found: Burst) -> Burst:  # not one that another run has just come to own
+            return replace(closed, why=found.why) if found.restarts == burst.restarts else found
+
+        await self._side.change(burst.token, close)
+        log.info("burst.closed", extra=facts(burst) | {"why": burst.why})
+
+    async def _give_back(self, burst: Burst, fed: Job | None, job: SlurmJob) -> None:
+        if burst.limit_s not in (0, job.limit_s):
+            await self._site.set_limit(job.name, burst.limit_s)
+        await self._site.note(job.job_id, notes.note(burst, fed))
+        if burst.partitions and job.waits:
+            await self._site.widen([job.name], burst.partitions)
+
+    async def _forgets(self) -> None:
+        while True:
+            await asyncio.sleep(FORGET_S)
+            with suppress(FedError):
+                await self.forget()
+
+    async def forget(self) -> None:
+        """Drop what was closed as long ago as finished jobs are remembered."""
+        before = self._clock().wall - self._runner.engine.origin.rules.keep_s
+        while await self._runner.read(lambda store: drop_closed(store, before)):
+            pass

@@ -1,0 +1,313 @@
+"""What happens to a burst on Slurm's side: a run of its job comes, hears a signal, ends.
+
+Each step is written down before anything follows from it, and may be done again. Slurm is told what concerns its own
+record of the job: our note, its time limit, where it may start. A slurmctld that does not answer decides nothing.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from uuid import UUID
+
+from federation.engine.effects import Effect
+from federation.errors import Refused, Unavailable
+from federation.model.job import Job
+from federation.model.spec import JobSpec
+from federation.model.states import Origin
+from federation.model.token import RANDOM_BYTES, mint
+from federation.overflow import notes
+from federation.overflow.burst import (
+    Burst,
+    Claim,
+    Ending,
+    Ends,
+    Heard,
+    Phase,
+    SlurmJob,
+    Way,
+    claim,
+    ending,
+    ends_at,
+    longest,
+    reattached,
+    same_job,
+    shrunk,
+    stopping,
+    verdict,
+)
+from federation.overflow.bursts import burst_of, bursts_of, by_token, save
+from federation.overflow.slurm_site import SlurmSite
+from federation.ports import Now
+from federation.runner import Runner
+from federation.store.store import Store
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ASKS = 30  # of a slurmctld that does not answer, about one signal: a proxy that is to end has KillWait, 30 s by default
+ASK_S = 1.0  # between them
+JUST_S = 2  # what Slurm said of a job may be older than the close of its last burst, which gave its limit back
+LAST_NOTE_S = 3.0  # longest wait for the note before a job ends: its end does not wait for slurmctld
+
+OVER = frozenset({Origin.RESULTS_PENDING, Origin.DONE})
+"""States of the federation's job in which its site has confirmed that nothing of it runs."""
+
+_WHY = {
+    Ends.CANCEL: "cancelled in Slurm",
+    Ends.TIMEOUT: "its time limit in Slurm was over",
+    Ends.REQUEUE: "requeued in Slurm: the next run begins anew",
+}
+_SUSPEND, _RESUME = (20, 19), (18,)  # TSTP and STOP, as Slurm does it; CONT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A proxy said hello, and Slurm has confirmed who it is. `restarts`: of the run that it is the proxy of."""
+
+    job: SlurmJob
+    restarts: int
+    node: str
+    pool: str  # SITE/POOL
+    user: str
+    stdout_size: int = 0
+    stderr_size: int = 0
+
+
+class SlurmSide:
+    """`longest_wait_s`: how long a job may wait elsewhere, added to its limit while it does."""
+
+    def __init__(self, runner: Runner, site: SlurmSite, longest_wait_s: int, clock: Callable[[], Now]) -> None:
+        self._runner, self._site, self._longest_wait_s, self._clock = runner, site, longest_wait_s, clock
+
+    # -- a run comes
+
+    async def arrived(self, arrival: Arrival) -> tuple[Claim, Burst | None]:
+        """What this proxy gets. With NEW and REATTACH what runs, or will, may be attached to: `accept` comes first.
+
+        Raises Unavailable. Crash: the proxy says hello again, and finds the burst that was written down.
+        """
+        job, now = arrival.job, self._clock()
+        token = mint(int(now.wall * 1000), secrets.token_bytes(RANDOM_BYTES))
+        what, burst = await self._write(lambda store: _arrive(store, arrival, token, int(now.wall)))
+        if what is Claim.REUSED and burst is not None:
+            log.warning("burst.reused", extra=facts(burst) | {"why": "its slurmctld gave its JobId to another job"})
+            await self.stop(burst.token, "its slurmctld forgot it, and gave its JobId to another job")
+            return Claim.WAIT, burst
+        if what not in (Claim.NEW, Claim.REATTACH) or burst is None:
+            return what, burst
+        log.info("burst.begun" if what is Claim.NEW else "burst.reattached", extra=facts(burst))
+        if '"open":1' not in job.note:
+            await self._site.note(job.job_id, notes.note(burst, None))
+        with suppress(Unavailable):
+            await self.tell_time(burst, job)
+        return what, burst
+
+    async def accept(self, token: UUID, spec: JobSpec) -> Job:
+        """The federation's job of this burst, durable; the same again for the same token.
+
+        Raises Unavailable, StoreFull; Refused: the burst is not open any more.
+        """
+
+        def take(store: Store) -> Job:
+            burst = by_token(store, token)
+            if burst is None or burst.phase is not Phase.OPEN:
+                raise Refused(burst.why if burst else "this job has not begun here")
+            if self._runner.draining and store.job(token) is None:
+                raise Unavailable("this site is draining: it takes no new jobs")
+            return self._runner.engine.origin.accept(store, token, spec, self._clock())
+
+        return await self._write(take)
+
+    # -- it hears a signal
+
+    async def heard(self, job_id: int, heard: Heard) -> Ends:
+        """What it means, and that is done: what runs is stopped, or gets the signal. Durable when it returns.
+
+        Bound: ASKS seconds, while slurmctld does not answer.
+        """
+        burst = await self._runner.read(lambda store: burst_of(store, job_id))
+        if burst is None or not heard.from_stepd:
+            return Ends.NOTHING
+        job, known = await self._asked(burst, heard)
+        ends = verdict(heard, job, known=known)
+        log.info("burst.signal", extra=facts(burst) | {"signal": heard.signal, "means": ends.value})
+        match ends:
+            case Ends.CANCEL | Ends.TIMEOUT | Ends.REQUEUE:
+                await self.stop(burst.token, _WHY[ends])
+            case Ends.SUSPEND | Ends.RESUME:
+                await self.suspend(burst.token, ends is Ends.SUSPEND)
+            case Ends.SIGNAL:
+                await self._signal(burst.token, (heard.signal,))
+        return ends
+
+    async def _asked(self, burst: Burst, heard: Heard) -> tuple[SlurmJob | None, bool]:
+        for _ in range(ASKS):
+            try:
+                return await self._site.job(burst.job_id), True
+            except Unavailable:
+                if verdict(heard, None, known=False) is not Ends.NOTHING:
+                    break  # that needs no answer
+                await asyncio.sleep(ASK_S)
+        return None, False
+
+    async def suspend(self, token: UUID, on: bool) -> None:
+        """Let what runs stop for a while, or go on. Nothing for one that waits: it is told once it runs."""
+
+        def tell(store: Store) -> list[Effect]:
+            burst, job = by_token(store, token), store.job(token)
+            if burst is None or job is None or job.state is not Origin.RUNNING or burst.suspended == on:
+                return []
+            save(store, replace(burst, suspended=on))
+            origin, now = self._runner.engine.origin, self._clock()
+            return [effect for one in (_SUSPEND if on else _RESUME) for effect in origin.signal(store, token, one, now)]
+
+        await self._runner.act(tell)
+
+    async def _signal(self, token: UUID, numbers: tuple[int, ...]) -> None:
+        for number in numbers:
+            with suppress(Refused):  # it does not run yet, or any more
+                await self._runner.signal(token, number)
+
+    # -- it ends
+
+    async def stop(self, token: UUID, why: str) -> None:
+        """Nothing of it is to run: durable, and tried until its site confirms."""
+
+        def write(store: Store) -> list[Effect]:
+            burst, job = by_token(store, token), store.job(token)
+            if burst is None or burst.phase is not Phase.OPEN:
+                return []
+            save(store, stopping(burst, why))
+            if job is None or job.state in OVER:
+                return []
+            return self._runner.engine.origin.cancel(store, token, self._clock())
+
+        await self._runner.act(write)
+
+    async def end(self, token: UUID) -> Ending:
+        """The job is over where it ran: how it is to end here. Its note has all numbers then, which Slurm keeps.
+
+        EXIT and SIGNAL are the proxy's. With every other way Slurm has been told to end the job, and its proxy hears
+        TERM; where it does not, it exits with `value`. Raises Refused: it is not over. Bound: ASKS seconds, while
+        slurmctld does not answer.
+        """
+        burst, fed = await self._runner.read(lambda store: (by_token(store, token), store.job(token)))
+        if burst is None or fed is None or fed.outcome is None:
+            raise Refused(f"job {token} is not over")
+        try:
+            async with asyncio.timeout(LAST_NOTE_S):
+                await self._site.note(burst.job_id, notes.note(burst, fed))
+        except (Refused, Unavailable, TimeoutError) as error:
+            log.warning("burst.not_noted", extra=facts(burst) | {"why": str(error)})
+        found = ending(fed.outcome)
+        return found if found.way in (Way.EXIT, Way.SIGNAL) else await self._by_slurm(burst, found)
+
+    async def _by_slurm(self, burst: Burst, found: Ending) -> Ending:
+        for _ in range(ASKS):
+            try:
+                return await self._told(burst, found)
+            except Unavailable:
+                await asyncio.sleep(ASK_S)
+            except Refused as error:
+                log.warning("burst.ends_alone", extra=facts(burst) | {"way": found.way.value, "why": str(error)})
+                break
+        return replace(found, way=Way.EXIT)
+
+    async def _told(self, burst: Burst, found: Ending) -> Ending:
+        job = await self._site.job(burst.job_id)
+        if job is None or not same_job(burst, job) or job.over:
+            return found
+        match found.way:
+            case Way.TIMEOUT:
+                await self._site.set_limit(job.name, shrunk(job, int(self._clock().wall)))
+            case Way.REQUEUE if not job.requeue:
+                return replace(found, way=Way.EXIT)
+            case Way.REQUEUE:
+                await self.stop(burst.token, "it was lost where it ran: requeued, as Slurm does")
+                await self._site.requeue(job.name)
+            case Way.CANCEL:
+                await self._site.cancel(job.name)
+        return found
+
+    # -- what Slurm's record says of it
+
+    async def tell_time(self, burst: Burst, job: SlurmJob) -> None:
+        """Its time limit counts from its start elsewhere. Crash: told again, to the same effect. Raises Unavailable."""
+        wanted = ends_at(burst) or longest(burst, self._longest_wait_s)
+        if job.state != "RUNNING" or wanted in (0, burst.told):
+            return
+        try:
+            if ends_at(burst):
+                await self._site.set_end(job.name, wanted)
+            else:
+                await self._site.set_limit(job.name, wanted)
+        except Refused as error:
+            log.warning("burst.limit_not_told", extra=facts(burst) | {"why": str(error)})
+        await self.change(burst.token, lambda found: replace(found, told=wanted))
+
+    async def change(self, token: UUID, change: Callable[[Burst], Burst]) -> None:
+        """Write down what is now known of it."""
+
+        def write(store: Store) -> None:
+            burst = by_token(store, token)
+            if burst is not None and burst.phase is not Phase.CLOSED:
+                save(store, change(burst))
+
+        await self._write(write)
+
+    async def _write(self, step: Callable[[Store], T]) -> T:
+        """One transaction, durable when it returns; what it makes due is gone on with."""
+        found: list[T] = []
+
+        def write(store: Store) -> list[Effect]:
+            found[:] = [step(store)]
+            return []
+
+        await self._runner.act(write)
+        return found[0]
+
+
+def _arrive(store: Store, arrival: Arrival, token: UUID, now: int) -> tuple[Claim, Burst | None]:
+    job, burst = arrival.job, burst_of(store, arrival.job.job_id)
+    what = claim(burst, job, arrival.restarts)
+    if what is Claim.NEW:
+        before = bursts_of(store, job.job_id)[:1]
+        if before and before[0].closed_at > now - JUST_S:
+            return Claim.WAIT, before[0]
+        burst = _new(arrival, token)
+    elif what is Claim.REATTACH and burst is not None:
+        burst = reattached(burst, job, arrival.node)
+    else:
+        return what, burst
+    save(store, burst)
+    return what, burst
+
+
+def _new(arrival: Arrival, token: UUID) -> Burst:
+    job = arrival.job
+    return Burst(
+        token=token,
+        job_id=job.job_id,
+        array_id=job.array_id,
+        task_id=job.task_id,
+        uid=job.uid,
+        user=arrival.user,
+        submitted_at=job.submitted_at,
+        restarts=job.restarts,
+        started_at=job.started_at,
+        node=arrival.node,
+        pool=arrival.pool,
+        limit_s=job.limit_s,
+        stdout_base=arrival.stdout_size,
+        stderr_base=arrival.stderr_size,
+    )
+
+
+def facts(burst: Burst) -> dict[str, object]:
+    """What a line of the log says of it."""
+    return {"job": burst.name, "token": str(burst.token), "node": burst.node, "pool": burst.pool}
