@@ -47,6 +47,14 @@ def up(
     accounting: Annotated[
         bool, typer.Option("--accounting", envvar="VGPU_LAB_ACCOUNTING", help="Also slurmdbd on a MariaDB of its own.")
     ] = False,
+    gateway: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="VGPU_LAB_GATEWAY",
+            metavar="NODE",
+            help="A virtual node, such as cloud-1, for a fed daemon beside the lab; may be given more than once.",
+        ),
+    ] = None,
     base: Base = DEFAULT_BASE,
     dry_run: DryRun = False,
     json: Json = False,
@@ -56,7 +64,14 @@ def up(
     from slurm_plugin.lab.site import LabSpec
     from slurm_plugin.mig.products import product_named
 
-    spec = LabSpec(name=name, nodes=nodes, gpus=gpus, products=tuple(product or ("h100-80gb",)), accounting=accounting)
+    spec = LabSpec(
+        name=name,
+        nodes=nodes,
+        gpus=gpus,
+        products=tuple(product or ("h100-80gb",)),
+        accounting=accounting,
+        clouds=tuple(gateway or ()),
+    )
     for one in spec.products:
         product_named(one)  # raises before there is anything to remove
     if not dry_run:

@@ -10,10 +10,12 @@ from slurm_plugin.errors import LabError
 from slurm_plugin.lab import simgpu
 from slurm_plugin.lab.command import run_command
 from slurm_plugin.lab.pool_files import pool_files
-from slurm_plugin.lab.render import File, slurm_files
+from slurm_plugin.lab.render import CLOUD_PARTITION, File, slurm_files
 from slurm_plugin.lab.site import Lab, to_text
+from slurm_plugin.slurm.gateway import OPTIONS_PLUGIN, PLUGIN, PROXY
 
 _HOOKS = Path(__file__).parent.parent / "hooks"
+SPANK = Path(__file__).parent.parent / "spank" / "build"
 HOOK_CLIENT = _HOOKS / "client" / "build" / "vgpu-hook"
 HOOK_NAMES = ("vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind")
 LUA_FOLDER = _HOOKS / "lua"
@@ -21,12 +23,14 @@ LUA_FILES = ("vgpu.lua", "job_submit.lua", "cli_filter.lua")
 # All nodes of a lab share a machine, and each has its own: a job takes that of the node it is on.
 _BIND = '#!/bin/sh\nexec {hooks}/"${{SLURMD_NODENAME:-{node}}}"/vgpu-bind "$@"\n'
 _LUA_CATALOGUE = 'CATALOGUE = "/var/lib/vgpu/catalogue"'  # the line of the ready files that a site changes
+_LUA_CLOUD = 'CLOUD = ""'  # likewise
 
 
 def build(lab: Lab) -> None:
     """Make the folder and all that is in it. Crash: a folder without a lab.json; `down` removes it."""
     folders = [lab.etc, lab.log, lab.run, lab.state, lab.state / "slurmctld"]
-    folders += [folder for node in lab.nodes for folder in (lab.etc / node, lab.spool(node))]
+    folders += [folder for node in lab.served for folder in (lab.etc / node, lab.spool(node))]
+    folders += [folder for node in lab.spec.clouds for folder in (lab.etc / node / "plugstack.conf.d", lab.hooks(node))]
     for folder in folders:
         _make(folder)
     write(File(path=lab.munge_key, text=secrets.token_hex(64), mode=0o400))
@@ -36,7 +40,9 @@ def build(lab: Lab) -> None:
     if lab.spec.pool:
         _build_pool(lab)
         beside += LUA_FILES
-    for node in lab.nodes:
+    if lab.spec.clouds:
+        _copy_spank(lab)
+    for node in lab.served:
         for name in beside:
             (lab.etc / node / name).symlink_to(lab.etc / name)
     if lab.spec.accounting:
@@ -59,9 +65,20 @@ def _build_pool(lab: Lab) -> None:
     write(File(path=lab.bin / "vgpu-bind", text=bind, mode=0o755))
     for name in LUA_FILES:
         text = (LUA_FOLDER / name).read_text().replace(_LUA_CATALOGUE, f'CATALOGUE = "{lab.catalogue}"')
+        if lab.spec.clouds:
+            text = text.replace(_LUA_CLOUD, f'CLOUD = "{CLOUD_PARTITION}"')
         write(File(path=lab.etc / name, text=text))
     for file in pool_files(lab):
         write(file)
+
+
+def _copy_spank(lab: Lab) -> None:
+    """Where every user can read them, as on a real host."""
+    _make(lab.spank)
+    for built in (*(SPANK / name for name in (PLUGIN, OPTIONS_PLUGIN, PROXY)), HOOK_CLIENT):
+        if not built.exists():
+            raise LabError(f"{built.name} has not been built", hint="make native")
+        shutil.copy(built, lab.spank / built.name)
 
 
 def _make(folder: Path) -> None:

@@ -45,7 +45,7 @@ def daemons_of(lab: Lab, python: str) -> tuple[Daemon, ...]:
     if lab.spec.pool:
         daemons += [_agent(lab, node, python) for node in lab.nodes]
         daemons.append(_controller(lab, python))
-    daemons += [_slurmd(lab, node) for node in lab.nodes]
+    daemons += [_slurmd(lab, node) for node in lab.served]
     return tuple(daemons)
 
 
@@ -112,12 +112,17 @@ def _slurmctld(lab: Lab) -> Daemon:
     return Daemon(name="slurmctld", argv=("slurmctld", "-D"), door=lab.ports.slurmctld, awaited=True, log=log)
 
 
+# A gateway's slurmd must not run a login shell as a user. On a host of its own its unit hides the program.
+_WITHOUT_SU = ("unshare", "--mount", "--", "sh", "-c", 'mount --bind /dev/null "$(command -v su)" && exec "$@"', "sh")
+
+
 def _slurmd(lab: Lab, node: str) -> Daemon:
+    alone = _WITHOUT_SU if node in lab.spec.clouds else ()
     return Daemon(
         name=f"slurmd:{node}",
-        argv=("slurmd", "-D", "-N", node),
+        argv=(*alone, "slurmd", "-D", "-N", node),
         env={"SLURM_CONF": str(lab.node_slurm_conf(node))},
-        door=lab.ports.slurmd[lab.nodes.index(node)],
+        door=lab.ports.slurmd[lab.served.index(node)],
         log=lab.log / f"slurmd-{node}.log",
     )
 

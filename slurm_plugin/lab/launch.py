@@ -31,7 +31,7 @@ def describe(spec: LabSpec, folder: Path, taken: frozenset[int]) -> Lab:
     """A lab that could start now: its ports are free. Raises LabError."""
     check_spec(spec, folder)
     _check_machine(spec)
-    ports = free_ports(3 + spec.nodes, taken)
+    ports = free_ports(3 + spec.nodes + len(spec.clouds), taken)
     return Lab(
         spec=spec,
         folder=folder,
@@ -119,7 +119,7 @@ def lacks(lab: Lab) -> str:
 def _slurm_lacks(lab: Lab) -> str:
     rows = run_command(["sinfo", "--noheader", "--Node", "--format=%N %T"], slurm_environment(lab)).splitlines()
     states = dict(row.split() for row in rows)
-    away = [node for node in lab.nodes if states.get(node) not in USABLE_STATES]
+    away = [node for node in lab.served if states.get(node) not in USABLE_STATES]
     if away:
         return f"nodes not usable: {', '.join(f'{node} is {states.get(node)}' for node in away)}"
     return _pool_lacks(lab) if lab.spec.pool else ""
@@ -133,7 +133,8 @@ def _pool_lacks(lab: Lab) -> str:
     if set(lab.nodes) - known.keys():
         return f"the catalogue lacks {', '.join(sorted(set(lab.nodes) - known.keys()))}"
     rows = run_command(["scontrol", "--oneliner", "show", "node"], slurm_environment(lab)).splitlines()
-    unpublished = [row.split()[0] for row in rows if " Gres=vgpu:" not in row or f"vgpu:{PAD}:" not in row]
+    real = [row for row in rows if row.split()[0].removeprefix("NodeName=") not in lab.spec.clouds]
+    unpublished = [row.split()[0] for row in real if " Gres=vgpu:" not in row or f"vgpu:{PAD}:" not in row]
     return f"no slice is offered on {', '.join(unpublished)}" if unpublished else ""
 
 

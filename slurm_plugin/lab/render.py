@@ -4,12 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_plugin.lab.site import CPUS_PER_NODE, MEMORY_MIB_PER_NODE, Lab
+from slurm_plugin.pool import GresNames
+from slurm_plugin.slurm import gateway
 from slurm_plugin.slurm import render as pool_lines
 from slurm_plugin.slurm.site import HookPaths, NodeLine, SlurmSide
 
 DEFAULT_MEMORY_PER_CPU_MIB = 1_000
 PARTITION = "gpu"
 WAIT_PARTITION = "vgpu-wait"
+CLOUD_PARTITION = "cloud"
+CLOUD_CPUS = 4096
+CLOUD_MEMORY_MIB = 16_000_000
 _HOOK_SETTINGS = ("Prolog", "Epilog", "TaskProlog")
 
 
@@ -29,12 +34,56 @@ def slurm_files(lab: Lab) -> tuple[File, ...]:
         File(path=lab.etc / "gres.conf", text=_gres_conf(lab)),
         File(path=lab.etc / "cgroup.conf", text=_cgroup_conf(lab)),
     ]
-    for node in lab.nodes:
+    for node in lab.served:
         text = f"Include {lab.etc / 'common.conf'}\n" + _hook_lines(lab, node)
         files.append(File(path=lab.node_slurm_conf(node), text=text))
+    if lab.spec.clouds:
+        files += _spank_files(lab)
     if lab.spec.accounting:
         files.append(File(path=lab.etc / "slurmdbd.conf", text=_slurmdbd_conf(lab), mode=0o600))
     return tuple(files)
+
+
+def cloud_side(lab: Lab) -> gateway.CloudSide:
+    ports = lab.ports.slurmd[len(lab.nodes) :]
+    lines = [
+        gateway.VirtualLine(
+            names=(name,),
+            gateway=lab.hostname,
+            address="127.0.0.1",
+            cpus=CLOUD_CPUS,
+            memory_mib=CLOUD_MEMORY_MIB,
+            ports=(port,),
+        )
+        for name, port in zip(lab.spec.clouds, ports, strict=True)
+    ]
+    names = GresNames() if lab.spec.pool else None
+    return gateway.CloudSide(partition=CLOUD_PARTITION, lines=tuple(lines), gres=names)
+
+
+def _gateway_paths(lab: Lab, node: str) -> gateway.GatewayPaths:
+    return gateway.GatewayPaths(
+        programs=str(lab.spank),
+        socket=str(lab.gateway_socket),
+        marks=str(lab.run / "marks"),
+        etc=str(lab.node_slurm_conf(node).parent),
+    )
+
+
+def _spank_files(lab: Lab) -> list[File]:
+    """Options for the commands, the plugin for each virtual node's slurmd, and the hooks of those."""
+    files = [File(path=lab.etc / "plugstack.conf", text=gateway.options_line(str(lab.spank)))]
+    for node in lab.spec.clouds:
+        paths = _gateway_paths(lab, node)
+        etc = lab.node_slurm_conf(node).parent
+        files += [
+            File(path=etc / "plugstack.conf", text=f"include {etc}/plugstack.conf.d/*.conf\n"),
+            File(path=Path(paths.plugstack), text=gateway.plugstack_line([node], paths)),
+            File(path=lab.hooks(node) / "vgpu-prolog", text=gateway.prolog(paths), mode=0o755),
+            File(path=lab.hooks(node) / "vgpu-epilog", text=gateway.EPILOG, mode=0o755),
+            File(path=lab.hooks(node) / "vgpu-taskprolog", text=gateway.TASK_PROLOG, mode=0o755),
+        ]
+    return files
 
 
 def common_conf(lab: Lab) -> str:
@@ -71,7 +120,7 @@ def common_conf(lab: Lab) -> str:
         "SlurmdTimeout": 60,
         "SchedulerParameters": "sched_interval=1,bf_interval=1,batch_sched_delay=0",
     }
-    settings |= _accounting(lab) | _pool_settings(lab)
+    settings |= _accounting(lab) | _pool_settings(lab) | ({"PrologFlags": "Alloc"} if lab.spec.clouds else {})
     lines = [f"{key}={value}" for key, value in settings.items()]
     lines += [f"Include {lab.job_ids}"] if lab.spec.pool else []
     return "\n".join([*lines, *_node_lines(lab), *lab.spec.slurm_lines]) + "\n"
@@ -98,7 +147,7 @@ def slurm_side(lab: Lab, node: str) -> SlurmSide:
             gpus=lab.spec.gpus,
             attributes=f"NodeHostname={lab.hostname} NodeAddr=127.0.0.1 Port={port} {size}",
         )
-        for name, port in zip(lab.nodes, lab.ports.slurmd, strict=True)
+        for name, port in zip(lab.nodes, lab.ports.slurmd, strict=False)
     ]
     return SlurmSide(
         partitions=(PARTITION,),
@@ -115,21 +164,32 @@ def _pool_settings(lab: Lab) -> dict[str, object]:
 
 
 def _hook_lines(lab: Lab, node: str) -> str:
-    settings = pool_lines.settings(slurm_side(lab, node)) if lab.spec.pool else {}
-    return "".join(f"{name}={settings[name]}\n" for name in _HOOK_SETTINGS if name in settings)
+    cloud = node in lab.spec.clouds
+    settings = pool_lines.settings(slurm_side(lab, node)) if lab.spec.pool or cloud else {}
+    lines = "".join(f"{name}={settings[name]}\n" for name in _HOOK_SETTINGS if name in settings)
+    return lines + gateway.SETTINGS if cloud else lines
 
 
 def _node_lines(lab: Lab) -> list[str]:
     side = slurm_side(lab, lab.nodes[0])
-    partition = f"PartitionName={PARTITION} Nodes={side.hosts} Default=YES State=UP MaxTime=INFINITE"
-    if not lab.spec.pool:
-        return [*(f"NodeName={line.hosts[0]} {line.attributes}" for line in side.nodes), partition]
-    nodes = [pool_lines.node_line(side, line) for line in side.nodes]
-    return [*nodes, partition, pool_lines.wait_partition_line(side)]
+    partitions = [f"PartitionName={PARTITION} Nodes={side.hosts} Default=YES State=UP MaxTime=INFINITE"]
+    if lab.spec.pool:
+        nodes = [pool_lines.node_line(side, line) for line in side.nodes]
+        partitions.append(pool_lines.wait_partition_line(side))
+    else:
+        nodes = [f"NodeName={line.hosts[0]} {line.attributes}" for line in side.nodes]
+    if lab.spec.clouds:
+        cloud = cloud_side(lab)
+        nodes += [gateway.node_line(line, cloud.gres) for line in cloud.lines]
+        partitions.append(gateway.partition_line(cloud))
+    return [*nodes, *partitions]
 
 
 def _gres_conf(lab: Lab) -> str:
-    return pool_lines.gres_conf(slurm_side(lab, lab.nodes[0])) if lab.spec.pool else ""
+    if not lab.spec.pool:
+        return ""
+    virtual = gateway.gres_conf(cloud_side(lab)) if lab.spec.clouds else ""
+    return pool_lines.gres_conf(slurm_side(lab, lab.nodes[0])) + virtual
 
 
 def _cgroup_conf(lab: Lab) -> str:

@@ -9,12 +9,14 @@ from slurm_plugin.errors import LabError
 
 MAX_NODES = 64
 MAX_GPUS = 16
+MAX_CLOUDS = 16
 MAX_SOCKET_PATH = 107  # bytes of sockaddr_un.sun_path without its end mark
 CPUS_PER_NODE = 64
 MEMORY_MIB_PER_NODE = 512_000
 FILE_NAME = "lab.json"
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")
+_CLOUD = re.compile(r"[a-z][a-z0-9-]{0,17}-[0-9]{1,2}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,7 @@ class LabSpec:
 
     Without `pool` it is a plain Slurm, with no daemon of ours. `slurm_lines` are added to slurm.conf as they are.
     `requeue_delay_s`: how long a requeued job waits before it may start. Slurm ties it to the life of a credential.
+    `clouds`: virtual nodes, whose jobs a federation daemon beside the lab has run elsewhere.
     """
 
     name: str = "hpc"
@@ -33,11 +36,12 @@ class LabSpec:
     pool: bool = True
     requeue_delay_s: int = 120
     slurm_lines: tuple[str, ...] = ()
+    clouds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """TCP ports on 127.0.0.1; `slurmd` has one a node."""
+    """TCP ports on 127.0.0.1; `slurmd` has one a node, virtual ones last."""
 
     slurmctld: int
     slurmdbd: int
@@ -60,6 +64,11 @@ class Lab:
     @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(f"n{number}" for number in range(1, self.spec.nodes + 1))
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """All that have a slurmd."""
+        return (*self.nodes, *self.spec.clouds)
 
     def product_of(self, node: str) -> str:
         return self.spec.products[self.nodes.index(node) % len(self.spec.products)]
@@ -132,6 +141,11 @@ class Lab:
         return self.run / "supervisor.sock"
 
     @property
+    def gateway_socket(self) -> Path:
+        """Where a daemon beside the lab is expected to serve the virtual nodes' jobs."""
+        return self.run / "gateway.sock"
+
+    @property
     def database_socket(self) -> Path:
         return self.database / "db.sock"
 
@@ -148,6 +162,11 @@ class Lab:
     def hooks(self, node: str) -> Path:
         return self.folder / "hooks" / node
 
+    @property
+    def spank(self) -> Path:
+        """The plugins and the proxy."""
+        return self.folder / "spank"
+
 
 def check_name(name: str) -> None:
     """Raises LabError for a name that no lab has: it is a folder's, too."""
@@ -161,10 +180,14 @@ def check_spec(spec: LabSpec, folder: Path) -> None:
     for what, count, most in (("nodes", spec.nodes, MAX_NODES), ("gpus", spec.gpus, MAX_GPUS)):
         if not 1 <= count <= most:
             raise LabError(f"a lab can have 1 to {most} {what}, not {count}")
+    if len(set(spec.clouds)) > MAX_CLOUDS or not all(map(_CLOUD.fullmatch, spec.clouds)):
+        hint = f"up to {MAX_CLOUDS} names such as cloud-1: a-z, 0-9 and -, then - and a number"
+        raise LabError(f"a lab can't have the virtual nodes {', '.join(spec.clouds)[:80]}", hint=hint)
     if not spec.products:
         raise LabError("a lab needs a GPU product", hint="--product h100-80gb")
     # The longest socket is slurmstepd's own: <spool>/<node>/<node>_<job>.<step>, each number of ten digits.
-    longest = folder / "state" / "slurmd" / f"n{MAX_NODES}" / f"n{MAX_NODES}_4294967295.4294967295"
+    name = max((f"n{MAX_NODES}", *spec.clouds), key=len)
+    longest = folder / "state" / "slurmd" / name / f"{name}_4294967295.4294967295"
     if len(str(longest)) > MAX_SOCKET_PATH or re.search(r"\s", str(folder)) or "#" in str(folder):
         raise LabError(
             f"the folder {folder} can't hold a lab: its path is too long for sockets, or has blanks or # in it",
@@ -182,7 +205,7 @@ def from_text(text: str) -> Lab:
         data = json.loads(text)
         spec, ports = data["spec"], data["ports"]
         return Lab(
-            spec=LabSpec(**spec | {key: tuple(spec[key]) for key in ("products", "slurm_lines")}),
+            spec=LabSpec(**spec | {key: tuple(spec[key]) for key in ("products", "slurm_lines", "clouds")}),
             folder=Path(data["folder"]),
             hostname=data["hostname"],
             ports=Ports(**ports | {"slurmd": tuple(ports["slurmd"])}),

@@ -4,6 +4,8 @@
  * The prolog asks Slurm itself. A job that asks for slices goes back into the queue, or is cancelled; for any other it
  * leaves a mark, SOCKET.plain/JOB with "START UID" in it, which its task prologs go by. The agent leaves the same mark for
  * jobs that it has seen. Each prolog takes an older mark away before anything else, so a mark is of the job's present run.
+ *
+ * A job that may be running at another site goes back too, whatever it asks for: its AdminComment says so.
  */
 #define _GNU_SOURCE
 #include "hook.h"
@@ -25,14 +27,21 @@
 #define ANSWER_BYTES 65536 /* most of its answer that is read: an array's elements have a row each */
 #define NUMBER 12          /* width of a column of numbers */
 #define REQUEST 2048       /* width of what a job asks for; what fills it is taken for slices */
+#define COMMENT 4096       /* width of its AdminComment; what fills it is taken for what would be looked for */
+#ifndef AGAIN_MS
+#define AGAIN_MS 2000 /* between two tries to have a job sent back */
+#endif
+#define ELSEWHERE "fed:{\"open\":1" /* the note of an attempt at another site that may not be over */
 
 static const char FIELDS[] = "JobID:12,UserID:12,StartTime:12,BatchFlag:12,Requeue:12,ArrayJobID:12,ArrayTaskID:12,"
-                             "HetJobID:12,tres-per-node:2048";
-enum column { JOB, USER, START, BATCH, REQUEUE, ARRAY, ELEMENT, HET, COLUMNS };
+                             "HetJobID:12,State:12,tres-per-node:2048,admin_comment:4096";
+enum column { JOB, USER, START, BATCH, REQUEUE, ARRAY, ELEMENT, HET, STATE, COLUMNS };
 
 struct run {
     long number[COLUMNS]; /* -1 where there is none */
     bool slices;
+    bool elsewhere; /* it may be running at another site */
+    bool over;
 };
 
 static bool mark_path(const struct site *site, long job, char *path, size_t size)
@@ -144,10 +153,20 @@ static bool read_row(const struct site *site, const char *row, long job, struct 
         memcpy(text, row + i * NUMBER, NUMBER);
         text[strcspn(text, " ")] = '\0';
         run->number[i] = integer(text, LONG_MAX);
+        if (i == STATE)
+            run->over = strcmp(text, "RUNNING") != 0 && strcmp(text, "CONFIGURING") != 0 && strcmp(text, "SUSPENDED") != 0;
     }
     const char *request = row + COLUMNS * NUMBER;
-    run->slices = asks_for(request, site->gres) || (strlen(request) >= REQUEST && request[REQUEST - 1] != ' ');
+    size_t size = strlen(request);
+    run->slices = asks_for(request, site->gres) || (size >= REQUEST && request[REQUEST - 1] != ' ');
+    run->elsewhere = strstr(request, ELSEWHERE) != NULL || (size >= REQUEST + COMMENT && request[REQUEST + COMMENT - 1] != ' ');
     return run->number[JOB] == job;
+}
+
+/* What an AdminComment with a line break goes on with: no row, which begins with a number. */
+static bool goes_on(const char *row)
+{
+    return strlen(row) < NUMBER || *row < '0' || *row > '9';
 }
 
 static bool ask_slurm(const struct site *site, long job, struct run *run)
@@ -155,10 +174,16 @@ static bool ask_slurm(const struct site *site, long job, struct run *run)
     char jobs[32], *next;
     snprintf(jobs, sizeof jobs, "--jobs=%ld", job);
     char *text = slurm(site, "squeue", (const char *const[]){"--noheader", "--all", "--local", jobs, "-O", FIELDS, NULL});
-    for (char *row = text ? strtok_r(text, "\n", &next) : NULL; row != NULL; row = strtok_r(NULL, "\n", &next))
-        if (read_row(site, row, job, run))
-            return true;
-    return false;
+    bool found = false;
+    for (char *row = text ? strtok_r(text, "\n", &next) : NULL; row != NULL; row = strtok_r(NULL, "\n", &next)) {
+        if (found && !goes_on(row))
+            break;
+        if (found)
+            run->elsewhere |= strstr(row, ELSEWHERE) != NULL;
+        else
+            found = read_row(site, row, job, run);
+    }
+    return found;
 }
 
 /*
@@ -186,10 +211,32 @@ void prolog_alone(const struct site *site, long job)
         return;
     if (!ask_slurm(site, job, &run))
         tell(PROLOG, "neither agent nor Slurm says what this job asks for; its tasks won't start", "");
+    else if (run.elsewhere && !turn_away(site, &run))
+        tell(PROLOG, "this job may be running at another site, and Slurm does not take it back", "");
+    else if (run.elsewhere)
+        tell(PROLOG, "this job may be running at another site: it was sent back", "");
     else if (run.slices && !turn_away(site, &run))
         tell(PROLOG, "this job asks for slices, there is no agent, and Slurm does not take it back", "");
     else if (run.slices)
         tell(PROLOG, "this job asks for slices and there is no agent: it was sent back", "");
     else if (!leave_mark(site, job, &run))
         tell(PROLOG, "no mark could be left for this job: ", strerror(errno));
+}
+
+/*
+ * On a host without an agent: a gateway, where no job's own script may start, or a node without GPUs, which a job that
+ * may be running at another site must not start on. It ends when Slurm has taken the job back, or says that the job is
+ * over or unknown (twice: it may just have come back): until then slurmd starts nothing of it.
+ */
+void send_back(const struct site *site, long job, bool only_elsewhere)
+{
+    struct run run;
+    for (int unknown = 0; job > 0 && unknown < 2;) {
+        bool answers = slurm(site, "scontrol", (const char *const[]){"ping", NULL}) != NULL;
+        if (!ask_slurm(site, job, &run))
+            unknown += answers;
+        else if (run.over || (only_elsewhere && !run.elsewhere) || turn_away(site, &run))
+            return;
+        poll(NULL, 0, AGAIN_MS);
+    }
 }

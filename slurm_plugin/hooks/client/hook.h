@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <sys/un.h>
 
-enum verb { PROLOG, EPILOG, TASK, BIND, VERBS };
+enum verb { PROLOG, EPILOG, TASK, BIND, AWAY, GUARD, VERBS };
 
 struct site {
     char socket[sizeof((struct sockaddr_un *)0)->sun_path]; /* the agent's, for users; root's has ".root" behind it */
@@ -22,5 +22,6 @@ long integer(const char *text, long limit);
 void forget_mark(const struct site *site, long job);
 bool has_mark(const struct site *site, long job);
 void prolog_alone(const struct site *site, long job);
+void send_back(const struct site *site, long job, bool only_elsewhere);
 
 #endif

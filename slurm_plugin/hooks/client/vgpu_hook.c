@@ -13,6 +13,9 @@
  * A prolog or epilog that fails drains the node, so those two always exit 0: a job without a slice is stopped by its
  * task prolog, which exits 1. For the same reason root's call without a verb exits 0: it may be slurmd's, of a link whose
  * name tells no verb.
+ *
+ * Two more prologs ask no agent: `vgpu-guard` is for nodes without one, and `vgpu-hook away` sends a job back that must
+ * not start here.
  */
 #define _GNU_SOURCE /* struct ucred */
 #include "hook.h"
@@ -47,8 +50,9 @@
 #define LINE_BYTES 16384      /* longest line of an answer */
 #define TASKS_MAX 1000000     /* most tasks a node that we believe */
 
-static const char *const VERB_NAMES[VERBS] = {"prolog", "epilog", "task", "bind"};
-static const char *const PROGRAM_NAMES[VERBS] = {"vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind"};
+static const char *const VERB_NAMES[VERBS] = {"prolog", "epilog", "task", "bind", "away", "guard"};
+static const char *const PROGRAM_NAMES[VERBS] = {"vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog",
+                                                 "vgpu-bind", "vgpu-away", "vgpu-guard"};
 
 /*
  * How long a whole call may take, from its start to its end, whatever happens in it.
@@ -345,9 +349,10 @@ static enum verb verb_of(const char *name, const char *const names[])
 static int usage(const char *name, bool may_be_slurmd)
 {
     fprintf(stderr, "vgpu: '%s' with these arguments tells nothing to do\n"
-            "usage: vgpu-hook [--socket PATH] prolog|epilog|task\n"
+            "usage: vgpu-hook [--socket PATH] prolog|epilog|task|away|guard\n"
             "       vgpu-bind COMMAND...    run COMMAND with the slice of this local rank\n"
-            "       links to it are named vgpu-prolog, vgpu-epilog or vgpu-taskprolog, with anything and a dash before\n",
+            "       links to it are named vgpu-prolog, vgpu-epilog, vgpu-taskprolog or vgpu-guard, with anything and a\n"
+            "       dash before\n",
             name);
     return may_be_slurmd ? 0 : 2;
 }
@@ -371,7 +376,12 @@ int main(int argc, char **argv)
         return usage(name, argc <= 1 && verb == VERBS && geteuid() == 0);
 
     int code = 1;
-    if (find_site(&site))
+    bool trusted = find_site(&site);
+    if (verb == AWAY || verb == GUARD) {
+        send_back(&site, integer(getenv("SLURM_JOB_ID"), UINT_MAX), verb == GUARD);
+        return 0;
+    }
+    if (trusted)
         code = serve(verb, &site);
     if (fflush(stdout) != 0)
         code = 1;

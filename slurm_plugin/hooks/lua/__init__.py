@@ -12,8 +12,9 @@ from slurm_plugin.errors import ConfigError
 FILES = ("vgpu.lua", "job_submit.lua", "cli_filter.lua")
 
 
-def scripts(*, catalogue: str = DEFAULT_PATH) -> dict[str, str]:
-    """File name -> text of each Lua file, all for the folder of slurm.conf. `catalogue` is what the controller writes.
+def scripts(*, catalogue: str = DEFAULT_PATH, cloud: str = "") -> dict[str, str]:
+    """File name -> text of each Lua file, all for the folder of slurm.conf. `catalogue` is what the controller writes,
+    `cloud` the partition of virtual nodes.
 
     Raises ConfigError for a path that could not stand in a Lua string.
     """
@@ -21,4 +22,5 @@ def scripts(*, catalogue: str = DEFAULT_PATH) -> dict[str, str]:
         raise ConfigError(f"'{catalogue[:80]}' is no path for a catalogue")
     folder = Path(__file__).parent
     texts = {name: (folder / name).read_text(encoding="utf-8") for name in FILES}
+    texts["job_submit.lua"] = texts["job_submit.lua"].replace('CLOUD = ""', f'CLOUD = "{cloud}"')
     return {name: text.replace(f'"{DEFAULT_PATH}"', f'"{catalogue}"') for name, text in texts.items()}

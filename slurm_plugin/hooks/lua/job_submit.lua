@@ -2,11 +2,12 @@
 -- vgpu.lua lies beside this file. slurmctld reads both again only when the time stamp of this one is newer than before.
 
 local CATALOGUE = "/var/lib/vgpu/catalogue"
+local CLOUD = "" -- the partition whose jobs run at other sites, where there is one
 
 local folder = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
 local loaded, vgpu = pcall(dofile, folder .. "vgpu.lua")
 if loaded then
-   vgpu.catalogue = CATALOGUE
+   vgpu.catalogue, vgpu.cloud = CATALOGUE, CLOUD
 else
    slurm.log_error("%s", "job_submit.lua: " .. tostring(vgpu))
 end

@@ -1,4 +1,4 @@
--- vgpu 0.1.0, parts 04d5bd439629
+-- vgpu 0.1.0, parts c9fffe480409
 -- Slices of GPUs, for job_submit.lua and cli_filter.lua. A site with scripts of its own adds two lines:
 --
 --     local vgpu = dofile("/etc/slurm/vgpu.lua")                            at the top
@@ -16,6 +16,7 @@ local M = {
    catalogue = "/var/lib/vgpu/catalogue",
    gres = "vgpu", -- these two must be the catalogue's; they are needed when it is broken
    mem = "vgpu_mem",
+   cloud = "", -- the partition of virtual nodes, whose jobs run at other sites; none
 }
 
 local VERSION = 1
@@ -681,7 +682,7 @@ local function partitions(text, cat)
    for _, name in ipairs(split(text, ",")) do
       if name ~= "" and not is_wait[name] then
          add(name)
-         behind[#behind + 1] = wait_of[name]
+         behind[#behind + 1] = wait_of[name] or name == M.cloud and cat.partitions[1].wait or nil
       end
    end
    if #behind == 0 then
@@ -865,10 +866,13 @@ function M.decide(job, cat)
    if found.refusal then return found end
    local partition = job.partition and partitions(job.partition, cat)
    if type(partition) == "table" then return partition end
-   local refusal = unfit(job, found, cat)
-   if refusal then return refusal end
    local notes = found.notes
-   notes[#notes + 1] = unmade(job, need_of(job, found), cat)
+   local elsewhere = M.cloud ~= "" and partition and ("," .. partition .. ","):find("," .. M.cloud .. ",", 1, true)
+   if not elsewhere then -- what other sites' nodes can hold is not known here
+      local refusal = unfit(job, found, cat)
+      if refusal then return refusal end
+      notes[#notes + 1] = unmade(job, need_of(job, found), cat)
+   end
    if found.count > 1 and tasks_per_node(job) == 1 then
       local warning = "%s: warning: %d slices for one task, and a CUDA process uses only one; "
       local better = string.format("--ntasks-per-node=%d gives each task its own", found.count)
@@ -1016,6 +1020,99 @@ local function asks(record)
    return false
 end
 
+-- The virtual nodes: a job there runs at another site, and is a batch job of one node. Nothing of this is about sites
+-- without a partition of such nodes.
+
+local BURST = "_SLURM_SPANK_OPTION_vgpu_burst_burst" -- what sbatch makes of --burst
+local LOGIN_ENVIRONMENT = "SLURM_GET_USER_ENV" -- of --get-user-env, --export=NONE and --export=NAMES
+local NEVER = "fed:burst=never"
+local WORDS = { auto = true, always = true, never = true }
+
+local function in_cloud(list)
+   if M.cloud == "" then return false end
+   for _, name in ipairs(split(list, ",")) do
+      if name == M.cloud then return true end
+   end
+   return false
+end
+
+local function no_burst(...)
+   return { refusal = "fed: " .. string.format(...) }
+end
+
+-- What a job asks for that virtual nodes do not have, as it will be; nil when there is no such thing.
+local function unlike_cloud(desc, rec)
+   local function text(field, own)
+      local value = text_of(desc, field)
+      return value ~= "" and value or rec and text_of(rec, own or field) or ""
+   end
+   local function count(field, unset)
+      return number_of(desc, field, unset) or rec and number_of(rec, field, unset) or 0
+   end
+   local tasks, each = count("num_tasks", UNSET32), count("ntasks_per_node", UNSET16)
+   local shared, het = get(desc, "shared"), number_of(desc, "het_job_offset", UNSET32)
+   if het or rec and (number_of(rec, "het_job_id", UNSET32) or 0) > 0 then return "heterogeneous jobs" end
+   if count("min_nodes", UNSET32) > 1 or (each > 0 and tasks > each) then return "jobs of several nodes" end
+   if text_of(desc, "req_nodes") ~= "" then return "jobs that name their nodes" end
+   if text("features") ~= "" then return "jobs with a --constraint" end
+   if text("reservation", "resv_name") ~= "" then return "jobs in a reservation" end
+   if text("licenses") ~= "" then return "jobs with licenses" end
+   return (shared == 0 or shared == 4) and "jobs with --exclusive" or nil
+end
+
+-- The same of what nobody sees on the job later.
+local function unseen_unlike_cloud(desc, environment)
+   if text_of(desc, "container") ~= "" then return "jobs with a --container" end
+   if environment and text_of(environment, LOGIN_ENVIRONMENT) == "1" then
+      return "jobs that read your login environment (--export=ALL is what can; so is a variable set before sbatch)"
+   end
+   return nil
+end
+
+-- `--burst` of this job, as it will be read later: (mark), "" for none, or a refusal.
+local function burst_mark(word, explicit, why)
+   if word == "" then return why and not explicit and NEVER or "" end
+   if not word:find("^[A-Za-z0-9_%.%+%-]+$") or #word > KEPT_MAX then
+      return no_burst("'%s' is no --burst; write auto, never, always or the name of a pool", shown(word))
+   end
+   if word == "never" and explicit then
+      return no_burst("--burst=never and partition %s contradict each other; leave one out", M.cloud)
+   end
+   if word == "auto" and why then return NEVER end
+   return "fed:burst=" .. (WORDS[word] and word or "pool:" .. word)
+end
+
+-- At submit: may it go where it wants to, and what is to be remembered of its wish? A refusal, or the mark.
+local function burst(desc, list)
+   if M.cloud == "" then return "" end
+   local explicit = in_cloud(list)
+   if text_of(desc, "script") == "" then
+      return explicit and no_burst("partition %s takes batch jobs only; use sbatch", M.cloud) or ""
+   end
+   local environment = get(desc, "environment")
+   local word = environment and text_of(environment, BURST) or ""
+   local unseen = unseen_unlike_cloud(desc, environment)
+   local why = unlike_cloud(desc) or unseen
+   if why and (explicit or word ~= "" and word ~= "never" and word ~= "auto") then
+      return no_burst("%s can't run at another site; submit without %s", why,
+         explicit and "partition " .. M.cloud or "--burst=" .. shown(word))
+   end
+   return burst_mark(word, explicit, unseen)
+end
+
+-- At an update by who may not do all: why the job can't be in the virtual nodes' partition then, or nil.
+local function no_move(desc, rec)
+   local moved = text_of(desc, "partition")
+   if not in_cloud(moved ~= "" and moved or text_of(rec, "partition")) then return nil end
+   local why = unlike_cloud(desc, rec)
+   if not why and moved ~= "" and not in_cloud(text_of(rec, "partition")) then
+      local never = text_of(rec, "admin_comment"):find(NEVER, 1, true)
+      why = never and "jobs that were submitted with --burst=never, a --container or a login environment"
+         or text_of(rec, "script") == "" and "interactive jobs" or nil
+   end
+   return why and no_burst("%s can't run at another site, in partition %s", why, M.cloud)
+end
+
 -- A submission is decided by these fields and the catalogue alone: job_of gets nothing else to read.
 local TRES = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket" }
 local OTHERS = {
@@ -1088,7 +1185,12 @@ local function warn_of_inherited(desc)
    end
 end
 
-local function submit(desc, part_list)
+local function remark(desc, words)
+   local before = text_of(desc, "admin_comment")
+   desc.admin_comment = (before ~= "" and before .. " " or "") .. words
+end
+
+local function submit_slices(desc, part_list)
    local fields = {}
    copy(TRES, desc, fields)
    if not mentions(fields) then return 0 end
@@ -1103,13 +1205,21 @@ local function submit(desc, part_list)
    if refusal then return say_no(refusal.refusal) end
    write(desc, decision, fields)
    desc.partition = decision.partition
-   local before = text_of(desc, "admin_comment")
-   desc.admin_comment = (before ~= "" and before .. " " or "") .. "asked " .. decision.words
+   remark(desc, "asked " .. decision.words)
    for _, note in ipairs(decision.notes) do
       say(note)
    end
    warn_of_inherited(desc)
    return 0
+end
+
+local function submit(desc, part_list)
+   local list = text_of(desc, "partition")
+   local mark = burst(desc, list ~= "" and list or M.cloud ~= "" and default_partition(part_list) or "")
+   if type(mark) == "table" then return say_no(mark.refusal) end
+   local rc = submit_slices(desc, part_list)
+   if rc == 0 and mark ~= "" then remark(desc, mark) end
+   return rc
 end
 
 local CHANGES = {
@@ -1149,7 +1259,7 @@ local function stays_behind(rec, class)
    return refuse("this release of Slurm can't take %s from a job; cancel it and submit it again", shown(has.words))
 end
 
-local function modify(desc, rec, _, uid)
+local function modify_slices(desc, rec, uid)
    local new = mentions(desc) and asks(desc)
    local removed = not new and text_of(desc, "tres_per_node") ~= ""
    local left = removed and stays_behind(rec, nil)
@@ -1180,6 +1290,13 @@ local function modify(desc, rec, _, uid)
    local before = moved ~= "" and moved or text_of(rec, "partition")
    if decision.partition and decision.partition ~= before then desc.partition = decision.partition end
    return 0
+end
+
+local function modify(desc, rec, _, uid)
+   local refusal = uid ~= 0 and no_move(desc, rec)
+   local cat = refusal and M.load()
+   if refusal and not (cat and cat.operators[uid]) then return say_no(refusal.refusal) end
+   return modify_slices(desc, rec, uid)
 end
 
 -- Run `body`; should it break, refuse when a record speaks of slices and pass all others. Slurm itself would accept both.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 CLIENT = Path(__file__).parents[3] / "slurm_plugin/hooks/client"
 NOBODY = 65534
-NAMES = ("vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind")
+NAMES = ("vgpu-prolog", "vgpu-epilog", "vgpu-taskprolog", "vgpu-bind", "vgpu-guard", "90-vgpu-guard")
 LINKS = ("90-vgpu-prolog", "90-vgpu-epilog", "z-vgpu-taskprolog", "90-vgpu", "vgpu-prolog-old", "myvgpu-prolog")
 PATIENCE_S = 20
 

@@ -75,13 +75,13 @@ def test_an_epilog_does_not_wait_long_for_an_agent_that_is_away(hook: Hook) -> N
 class Slurm:
     """Slurm's three commands in a folder: squeue prints `rows`, all write down how they were called."""
 
-    def __init__(self, hook: Hook, *rows: str, script: str = "") -> None:
+    def __init__(self, hook: Hook, *rows: str, script: str = "", scontrol: str = "") -> None:
         folder = hook.folder / "bin"
         folder.mkdir(exist_ok=True)
         self._log = folder / "log"
         self._log.write_text("")
         (folder / "rows").write_text("".join(f"{row}\n" for row in rows))
-        for command, does in (("squeue", f"{script}\ncat {folder}/rows"), ("scontrol", ""), ("scancel", "")):
+        for command, does in (("squeue", f"{script}\ncat {folder}/rows"), ("scontrol", scontrol), ("scancel", "")):
             path = folder / command
             path.write_text(f'#!/bin/sh\necho {command} "$@" "$SLURM_CONF $LD_PRELOAD" >> {self._log}\n{does}\n')
             path.chmod(0o755)
@@ -90,12 +90,23 @@ class Slurm:
 
     @property
     def ends(self) -> list[str]:
-        return [line.strip() for line in self._log.read_text().splitlines() if not line.startswith("squeue")]
+        asks = ("squeue", "scontrol ping")
+        return [line.strip() for line in self._log.read_text().splitlines() if not line.startswith(asks)]
 
 
-def row(job: int, request: str, *, batch: int = 1, array: str = "N/A", leader: str = "0", of: int = 0) -> str:
-    numbers = (job, 1000, 1700000000, batch, 1, of or job, array, leader)
-    return "".join(f"{one!s:<12}" for one in numbers) + f"{request:<2048}"
+def row(
+    job: int,
+    request: str,
+    *,
+    batch: int = 1,
+    array: str = "N/A",
+    leader: str = "0",
+    of: int = 0,
+    state: str = "RUNNING",
+    comment: str = "",
+) -> str:
+    numbers = (job, 1000, 1700000000, batch, 1, of or job, array, leader, state)
+    return "".join(f"{one!s:<12}" for one in numbers) + f"{request:<2048}{comment:<4096}"
 
 
 @pytest.mark.parametrize("request_", ["N/A", "", "gres:gpu:a100:2", "gres:vgpu_mem:2", "gres:xvgpu:1,gpu:vgpu:1"])
@@ -152,3 +163,46 @@ def test_a_mark_that_is_not_roots_lets_no_task_pass(hook: Hook) -> None:
     done = hook.run("vgpu-taskprolog", SLURM_JOB_ID="12")
     assert done.returncode == 1
     assert "no answer from this node's agent" in done.stdout
+
+
+OPEN = 'site=1 fed:{"open":1,"attempt":2}'
+
+
+@pytest.mark.parametrize("comment", [OPEN, "two\nlines " + OPEN, "x" * 4096])
+@pytest.mark.parametrize("program", ["vgpu-prolog", "vgpu-guard"])
+def test_a_job_that_may_run_at_another_site_never_runs_here(hook: Hook, program: str, comment: str) -> None:
+    slurm = Slurm(hook, row(11, "N/A"), row(12, "N/A", array="3", of=10, comment=comment), row(13, "N/A"))
+    assert hook.run(program, SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == ["scontrol requeue 10_3"]
+    assert not (hook.marks / "12").exists()
+
+
+def test_a_job_that_runs_nowhere_else_passes_a_node_without_an_agent(hook: Hook) -> None:
+    closed = 'asked vgpu fed:{"open":0,"attempt":1}'
+    slurm = Slurm(hook, row(11, "N/A", comment=OPEN), row(12, "vgpu:1", comment=closed), row(13, "N/A", comment=OPEN))
+    assert hook.run("90-vgpu-guard", SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == []
+
+
+def test_nothing_starts_on_a_node_without_an_agent_before_slurm_has_spoken(hook: Hook) -> None:
+    """The third answer is the first one."""
+    late = (
+        f'n=$(cat {hook.folder}/n 2>/dev/null || echo 0); echo $((n + 1)) > {hook.folder}/n; [ "$n" -ge 2 ] || exit 1'
+    )
+    slurm = Slurm(hook, row(12, "N/A", comment=OPEN), script=late, scontrol='[ "$1" != ping ] || exit 1')
+    assert hook.run("vgpu-guard", SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == ["scontrol requeue 12"]
+
+
+def test_a_job_is_sent_back_until_slurm_takes_it(hook: Hook) -> None:
+    again = f'[ "$1" = ping ] || [ -e {hook.folder}/n ] || {{ touch {hook.folder}/n; exit 1; }}'
+    slurm = Slurm(hook, row(12, "N/A"), scontrol=again)
+    assert hook.run("vgpu-hook", "away", SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == ["scontrol requeue 12"] * 2
+
+
+@pytest.mark.parametrize("rows", [(), (row(12, "N/A", state="COMPLETING"),), (row(11, "N/A"),)], ids=str)
+def test_a_job_that_is_over_is_waited_for_by_nobody(hook: Hook, rows: tuple[str, ...]) -> None:
+    slurm = Slurm(hook, *rows)
+    assert hook.run("vgpu-hook", "away", SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == []

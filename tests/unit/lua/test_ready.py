@@ -16,3 +16,8 @@ def test_the_ready_files_carry_the_sites_path() -> None:
 def test_a_path_that_would_break_the_lua_is_refused(path: str) -> None:
     with pytest.raises(ConfigError):
         scripts(catalogue=path)
+
+
+def test_the_ready_file_carries_the_partition_of_virtual_nodes() -> None:
+    assert 'local CLOUD = "cloud" --' in scripts(cloud="cloud")["job_submit.lua"]
+    assert 'local CLOUD = "" --' in scripts()["job_submit.lua"]

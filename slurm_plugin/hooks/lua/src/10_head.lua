@@ -15,6 +15,7 @@ local M = {
    catalogue = "/var/lib/vgpu/catalogue",
    gres = "vgpu", -- these two must be the catalogue's; they are needed when it is broken
    mem = "vgpu_mem",
+   cloud = "", -- the partition of virtual nodes, whose jobs run at other sites; none
 }
 
 local VERSION = 1

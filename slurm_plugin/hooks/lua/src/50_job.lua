@@ -57,7 +57,7 @@ local function partitions(text, cat)
    for _, name in ipairs(split(text, ",")) do
       if name ~= "" and not is_wait[name] then
          add(name)
-         behind[#behind + 1] = wait_of[name]
+         behind[#behind + 1] = wait_of[name] or name == M.cloud and cat.partitions[1].wait or nil
       end
    end
    if #behind == 0 then
@@ -241,10 +241,13 @@ function M.decide(job, cat)
    if found.refusal then return found end
    local partition = job.partition and partitions(job.partition, cat)
    if type(partition) == "table" then return partition end
-   local refusal = unfit(job, found, cat)
-   if refusal then return refusal end
    local notes = found.notes
-   notes[#notes + 1] = unmade(job, need_of(job, found), cat)
+   local elsewhere = M.cloud ~= "" and partition and ("," .. partition .. ","):find("," .. M.cloud .. ",", 1, true)
+   if not elsewhere then -- what other sites' nodes can hold is not known here
+      local refusal = unfit(job, found, cat)
+      if refusal then return refusal end
+      notes[#notes + 1] = unmade(job, need_of(job, found), cat)
+   end
    if found.count > 1 and tasks_per_node(job) == 1 then
       local warning = "%s: warning: %d slices for one task, and a CUDA process uses only one; "
       local better = string.format("--ntasks-per-node=%d gives each task its own", found.count)

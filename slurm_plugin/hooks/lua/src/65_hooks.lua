@@ -70,7 +70,12 @@ local function warn_of_inherited(desc)
    end
 end
 
-local function submit(desc, part_list)
+local function remark(desc, words)
+   local before = text_of(desc, "admin_comment")
+   desc.admin_comment = (before ~= "" and before .. " " or "") .. words
+end
+
+local function submit_slices(desc, part_list)
    local fields = {}
    copy(TRES, desc, fields)
    if not mentions(fields) then return 0 end
@@ -85,13 +90,21 @@ local function submit(desc, part_list)
    if refusal then return say_no(refusal.refusal) end
    write(desc, decision, fields)
    desc.partition = decision.partition
-   local before = text_of(desc, "admin_comment")
-   desc.admin_comment = (before ~= "" and before .. " " or "") .. "asked " .. decision.words
+   remark(desc, "asked " .. decision.words)
    for _, note in ipairs(decision.notes) do
       say(note)
    end
    warn_of_inherited(desc)
    return 0
+end
+
+local function submit(desc, part_list)
+   local list = text_of(desc, "partition")
+   local mark = burst(desc, list ~= "" and list or M.cloud ~= "" and default_partition(part_list) or "")
+   if type(mark) == "table" then return say_no(mark.refusal) end
+   local rc = submit_slices(desc, part_list)
+   if rc == 0 and mark ~= "" then remark(desc, mark) end
+   return rc
 end
 
 local CHANGES = {
@@ -131,7 +144,7 @@ local function stays_behind(rec, class)
    return refuse("this release of Slurm can't take %s from a job; cancel it and submit it again", shown(has.words))
 end
 
-local function modify(desc, rec, _, uid)
+local function modify_slices(desc, rec, uid)
    local new = mentions(desc) and asks(desc)
    local removed = not new and text_of(desc, "tres_per_node") ~= ""
    local left = removed and stays_behind(rec, nil)
@@ -162,6 +175,13 @@ local function modify(desc, rec, _, uid)
    local before = moved ~= "" and moved or text_of(rec, "partition")
    if decision.partition and decision.partition ~= before then desc.partition = decision.partition end
    return 0
+end
+
+local function modify(desc, rec, _, uid)
+   local refusal = uid ~= 0 and no_move(desc, rec)
+   local cat = refusal and M.load()
+   if refusal and not (cat and cat.operators[uid]) then return say_no(refusal.refusal) end
+   return modify_slices(desc, rec, uid)
 end
 
 -- Run `body`; should it break, refuse when a record speaks of slices and pass all others. Slurm itself would accept both.
