@@ -9,7 +9,7 @@ import logging
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from federation.model.spec import JobSpec
 from federation.model.states import Origin
 from federation.model.token import RANDOM_BYTES, mint
 from federation.overflow import notes
+from federation.overflow.arrivals import Arrival, arrive
 from federation.overflow.burst import (
     Burst,
     Claim,
@@ -29,17 +30,15 @@ from federation.overflow.burst import (
     Phase,
     SlurmJob,
     Way,
-    claim,
     ending,
     ends_at,
     longest,
-    reattached,
     same_job,
     shrunk,
     stopping,
     verdict,
 )
-from federation.overflow.bursts import burst_of, bursts_of, by_token, save
+from federation.overflow.bursts import burst_of, by_token, save
 from federation.overflow.slurm_site import SlurmSite
 from federation.ports import Now
 from federation.runner import Runner
@@ -51,7 +50,6 @@ T = TypeVar("T")
 
 ASKS = 30  # of a slurmctld that does not answer, about one signal: a proxy that is to end has KillWait, 30 s by default
 ASK_S = 1.0  # between them
-JUST_S = 2  # what Slurm said of a job may be older than the close of its last burst, which gave its limit back
 LAST_NOTE_S = 3.0  # longest wait for the note before a job ends: its end does not wait for slurmctld
 
 OVER = frozenset({Origin.RESULTS_PENDING, Origin.DONE})
@@ -63,19 +61,6 @@ _WHY = {
     Ends.REQUEUE: "requeued in Slurm: the next run begins anew",
 }
 _SUSPEND, _RESUME = (20, 19), (18,)  # TSTP and STOP, as Slurm does it; CONT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """A proxy said hello, and Slurm has confirmed who it is. `restarts`: of the run that it is the proxy of."""
-
-    job: SlurmJob
-    restarts: int
-    node: str
-    pool: str  # SITE/POOL
-    user: str
-    stdout_size: int = 0
-    stderr_size: int = 0
 
 
 class SlurmSide:
@@ -93,7 +78,7 @@ class SlurmSide:
         """
         job, now = arrival.job, self._clock()
         token = mint(int(now.wall * 1000), secrets.token_bytes(RANDOM_BYTES))
-        what, burst = await self._write(lambda store: _arrive(store, arrival, token, int(now.wall)))
+        what, burst = await self._write(lambda store: arrive(store, arrival, token, int(now.wall)))
         if what is Claim.REUSED and burst is not None:
             log.warning("burst.reused", extra=facts(burst) | {"why": "its slurmctld gave its JobId to another job"})
             await self.stop(burst.token, "its slurmctld forgot it, and gave its JobId to another job")
@@ -270,42 +255,6 @@ class SlurmSide:
 
         await self._runner.act(write)
         return found[0]
-
-
-def _arrive(store: Store, arrival: Arrival, token: UUID, now: int) -> tuple[Claim, Burst | None]:
-    job, burst = arrival.job, burst_of(store, arrival.job.job_id)
-    what = claim(burst, job, arrival.restarts)
-    if what is Claim.NEW:
-        before = bursts_of(store, job.job_id)[:1]
-        if before and before[0].closed_at > now - JUST_S:
-            return Claim.WAIT, before[0]
-        burst = _new(arrival, token)
-    elif what is Claim.REATTACH and burst is not None:
-        burst = reattached(burst, job, arrival.node)
-    else:
-        return what, burst
-    save(store, burst)
-    return what, burst
-
-
-def _new(arrival: Arrival, token: UUID) -> Burst:
-    job = arrival.job
-    return Burst(
-        token=token,
-        job_id=job.job_id,
-        array_id=job.array_id,
-        task_id=job.task_id,
-        uid=job.uid,
-        user=arrival.user,
-        submitted_at=job.submitted_at,
-        restarts=job.restarts,
-        started_at=job.started_at,
-        node=arrival.node,
-        pool=arrival.pool,
-        limit_s=job.limit_s,
-        stdout_base=arrival.stdout_size,
-        stderr_base=arrival.stderr_size,
-    )
 
 
 def facts(burst: Burst) -> dict[str, object]:
