@@ -135,17 +135,20 @@ class Highs:
         return Found(columns, reached, cut_short)
 
     def restrict(self, lower: Sequence[float], upper: Sequence[float], changes: int) -> None:
-        """From now on the first columns are integers within these bounds, and no goal is held yet."""
+        """From now on all columns are integers, the first ones within these bounds, and no goal is held yet.
+
+        What serves whom would be whole by itself, but for the rows that hold what earlier goals reached.
+        """
         if self._kept:
             self._solver.deleteRows(
                 self._kept, self._np.arange(self._rows, self._rows + self._kept, dtype=self._np.int32)
             )
             self._kept = 0
         self._whole = True
-        kinds = self._np.array([self._h.HighsVarType.kInteger] * changes)
+        kinds = self._np.array([self._h.HighsVarType.kInteger] * len(self._cost))
         self._solver.setOptionValue("presolve", "on")
         self._solver.changeColsBounds(changes, self._range(changes), self._np.array(lower), self._np.array(upper))
-        self._solver.changeColsIntegrality(changes, self._range(changes), kinds)
+        self._solver.changeColsIntegrality(len(kinds), self._range(len(kinds)), kinds)
 
     def _hold(self, values: "NDArray[np.float64]", reached: float) -> None:
         some = self._np.flatnonzero(values).astype(self._np.int32)

@@ -1,6 +1,6 @@
 """The integer program over kinds and changes, solved by HiGHS.
 
-Only how many GPUs change how must be whole: what serves whom is then a transport, whole by itself. The linear program
+How many GPUs change how must be whole, and so must what serves whom. The linear program
 comes first, one goal after the other; its corner is whole but for a few kinds, since few rows tie kinds together. Those
 few are then solved as integers with the rest as it is. A small pool is solved as integers altogether, which is exact;
 so is a large one where that rounding misses more than GAP_MAX of a goal, such as a tier of two slices.

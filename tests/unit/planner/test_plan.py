@@ -230,3 +230,13 @@ def test_bundles_that_can_not_be_had_keep_nothing_from_the_rest(bundles: int) ->
     found = plan(problem([gpu(idle=SEVEN)], *hopeless, line("3g.20gb", 2, tier=99)))
     assert served(found) == {"3g.20gb": 2}
     assert len(found.unserved) == bundles
+
+
+def test_a_large_pool_serves_the_last_of_the_first_tier_too() -> None:
+    """What is held of the first goal lets the solver halve a slice between two profiles; no half of one serves."""
+    open_ = gpu((("2g.10gb", 2), ("1g.5gb", 5)), (("1g.5gb", 4),))
+    closed = gpu(idle=(("1g.10gb", 0),), open=False)
+    ten = line("10gb", 4, profiles=("1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb"))
+    later = line("5gb", 24, profiles=("1g.5gb", "1g.10gb", "2g.10gb"), tier=1)
+    found = plan(problem([(open_, 67), (closed, 3)], ten, later, line("7g.40gb", 39)))
+    assert [left.want.line.name for left in found.unserved if left.want.line] == ["7g.40gb"]
