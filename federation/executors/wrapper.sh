@@ -14,7 +14,10 @@ set -- ${stat##*) }
 shift 19
 started=$(date +%s)
 me=run.$$.$1.$boot.$started
-ln -s "$me" claim 2> /dev/null || [ "$(readlink claim)" = "$me" ] || exit 0
+ln -s "$me" claim 2> /dev/null || [ "$(readlink claim)" = "$me" ] || {
+    [ -e go ] || rm -f backend # all of it was fetched and let go: Slurm has just made this file for us
+    exit 0
+}
 sync . 2> /dev/null
 
 deliver() {

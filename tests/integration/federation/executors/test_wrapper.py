@@ -116,6 +116,19 @@ def test_who_loses_the_claim_runs_nothing(attempt: Path) -> None:
     assert (attempt / layout.EXIT).exists()
 
 
+@pytest.mark.parametrize("fetched", [False, True])
+def test_who_comes_when_all_was_fetched_leaves_nothing_behind(attempt: Path, fetched: bool) -> None:
+    """Slurm makes a job's output file before anything of it runs, for one that it starts a second time too."""
+    lay(attempt, "true")
+    assert start(attempt).wait(30) == 0
+    wrapper = (attempt / layout.WRAPPER).rename(attempt.parent / "wrapper")
+    if fetched:
+        (attempt / layout.GO).unlink()
+    (attempt / "backend").touch()
+    assert subprocess.run(["/bin/sh", str(wrapper), str(attempt), "0"], capture_output=True).returncode == 0
+    assert (attempt / "backend").exists() is not fetched
+
+
 def test_a_forgotten_folder_runs_nothing(attempt: Path) -> None:
     lay(attempt, "echo ran >> ran")
     wrapper = attempt.parent / "wrapper"
