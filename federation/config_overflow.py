@@ -39,6 +39,7 @@ class OverflowConfig:
     partition: str  # of the virtual nodes
     wait_partition: str
     longest_wait_s: int  # that a job may wait at the far side
+    pool_yaml: Path | None  # whose controller is asked when jobs would start here; None: only Slurm
     nodes: Mapping[str, VirtualNodes]  # by prefix
     rules: Mapping[str, Rule]  # by the partition that users ask for
 
@@ -57,6 +58,7 @@ def overflow_config(section: OverflowSection) -> OverflowConfig:
         partition=section.partition,
         wait_partition=section.wait_partition,
         longest_wait_s=section.longest_wait_s,
+        pool_yaml=section.pool_yaml,
         nodes={prefix: _nodes(prefix, nodes) for prefix, nodes in section.nodes.items()},
         rules={partition: _rule(rule) for partition, rule in section.rules.items()},
     )

@@ -234,6 +234,7 @@ class OverflowSection(_Section):
     partition: Word = "cloud"
     wait_partition: Word = "vgpu-wait"
     longest_wait_s: Annotated[int, Field(ge=60, le=30 * 86_400)] = 86_400
+    pool_yaml: File | None = None
     nodes: Annotated[dict[Prefix, VirtualNodesSection], Field(min_length=1, max_length=100)]
     rules: Annotated[dict[Word, OverflowRuleSection], Field(max_length=1000)] = {}
 

@@ -55,6 +55,7 @@ class Waiting:
     pin: str = ""  # what --burst=NAME named
     obstacle: str = ""  # why it can run here only
     held: str = ""  # why room would not start it
+    open: bool = False  # what it last started elsewhere is not over yet
     input_bytes: int = 0
 
 
@@ -111,4 +112,4 @@ class Decision:
     tasks: int = 0  # of WIDEN: so many elements, the first ones
     partitions: tuple[str, ...] = ()  # of WIDEN and RECALL: what it is to have
     price: float = 0.0  # of WIDEN: of one element
-    lasting: bool = False  # of LEAVE: it never goes as it is
+    word: str = ""  # for the job itself; empty: nothing that stays so

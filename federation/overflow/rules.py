@@ -92,6 +92,8 @@ def _times(money: float, price: float) -> float:
 
 def _decided(job: Waiting, facts: Facts, purse: _Purse, waiting: Mapping[str, int]) -> Decision:
     name = rule_of(job, facts)
+    if job.open:
+        return _stays(job, name, "what it last started elsewhere is not over yet")
     if ours(job, facts):
         return _of_widened(job, facts, name)
     if facts.cloud in job.partitions:
@@ -100,7 +102,7 @@ def _decided(job: Waiting, facts: Facts, purse: _Purse, waiting: Mapping[str, in
         return _stays(job, name, f"no rule for {' or '.join(job.partitions) or 'its partition'}")
     rule = facts.rules[name]
     if never := _never(job, rule):
-        return _stays(job, name, never, lasting=True)
+        return _stays(job, name, never, word=f"stays: {never}")
     if not_yet := _not_yet(job, name, rule, facts, waiting.get(name, 0)):
         return _stays(job, name, not_yet)
     offers = facts.offers.get(job.job_id, ())
@@ -122,24 +124,32 @@ def _decided(job: Waiting, facts: Facts, purse: _Purse, waiting: Mapping[str, in
         tasks=tasks,
         partitions=(*job.partitions, facts.cloud),
         price=price,
+        word=f"may run in {_pools(takers)}",
     )
 
 
 def _of_widened(job: Waiting, facts: Facts, name: str) -> Decision:
     known, rule, offers = facts.widened[job.root], facts.rules.get(name), facts.offers.get(job.job_id, ())
     if rule is None:
-        why = f"no rule for {name} any more"
+        why = word = f"no rule for {name} any more"
     elif never := _never(job, rule):
-        why = never
+        why = word = never
     elif offers and all(offer.away_s >= AWAY_S for offer in offers):
-        why = f"no word of {_pools(offers)} for {min(offer.away_s for offer in offers):.0f} s"
+        word = f"no word of {_pools(offers)}"
+        why = f"{word} for {min(offer.away_s for offer in offers):.0f} s"
     elif rule.recall and _starts_here(job, rule, facts.now):
+        word = "it is expected to start here first"
         why = f"it is expected to start here in {_in(job, facts.now)}"
     else:
         return _stays(job, name, f"may run in {facts.cloud}: widened {max(0.0, facts.now - known.at):.0f} s ago")
     rest = tuple(one for one in job.partitions if one != facts.cloud)
     return Decision(
-        job=job, verdict=Verdict.RECALL, why=f"taken back: {why}", rule=name, partitions=rest or known.partitions
+        job=job,
+        verdict=Verdict.RECALL,
+        why=f"taken back: {why}",
+        rule=name,
+        partitions=rest or known.partitions,
+        word=f"taken back: {word}",
     )
 
 
@@ -184,8 +194,8 @@ def _starts_here(job: Waiting, rule: Rule, now: float) -> bool:
     return job.wish is not Wish.ALWAYS and job.starts_at is not None and job.starts_at - now < rule.start_later_s / 2
 
 
-def _stays(job: Waiting, rule: str, why: str, *, lasting: bool = False) -> Decision:
-    return Decision(job=job, verdict=Verdict.LEAVE, why=why, rule=rule, lasting=lasting)
+def _stays(job: Waiting, rule: str, why: str, *, word: str = "") -> Decision:
+    return Decision(job=job, verdict=Verdict.LEAVE, why=why, rule=rule, word=word)
 
 
 def _because(job: Waiting, now: float) -> str:
@@ -205,5 +215,5 @@ def _pools(offers: Sequence[Offer]) -> str:
 
 def _refusals(offers: Sequence[Offer]) -> str:
     if not offers:
-        return "no pool has the name that --burst gives"
+        return "no pool is one that it may go to: what --burst names, and placing in fed.yaml, leave none"
     return "; ".join(f"{offer.pool}: {offer.no}" for offer in offers[:MOST_POOLS])

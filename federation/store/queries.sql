@@ -152,3 +152,7 @@ SELECT rule, sum(cost) AS money FROM (
         CROSS JOIN bursts ON bursts.array_id = widened.root AND bursts.array_id > 0 AND bursts.uid = widened.uid
         CROSS JOIN jobs ON jobs.token = bursts.token AND jobs.cost > 0 AND jobs.cost_day = :day
 ) GROUP BY rule
+-- name: booked_jobs
+-- Open bursts whose price counts already.
+SELECT bursts.job_id AS job_id FROM bursts CROSS JOIN jobs ON jobs.token = bursts.token AND jobs.cost > 0
+    WHERE bursts.phase != 'closed'

@@ -58,12 +58,12 @@ def place(rows: Iterable[Sequence[str]], run: RunKey) -> tuple[str, str] | None:
                 return f"{het}+{offset}", comment
             if task in ("", "N/A"):
                 return own, comment
-            elements = _elements(task.strip("[]").split("%")[0])
-            return (f"{array}_[{elements}]", comment) if elements else None
+            named = elements(task.strip("[]").split("%")[0])
+            return (f"{array}_[{named}]", comment) if named else None
     return None
 
 
-def _elements(text: str) -> str:
+def elements(text: str) -> str:
     """All of an array expression without steps; "" when that can't be told."""
     if not _RANGES.fullmatch(text):
         return ""

@@ -1,0 +1,177 @@
+"""One look: the queue from Slurm, what was widened and spent from the journal, what pools say from the engine."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from federation.config_overflow import OverflowConfig, VirtualNodes
+from federation.engine.effects import Effect
+from federation.engine.origin import DAY_S
+from federation.engine.site import SiteEngine
+from federation.engine.sites import SILENT_S
+from federation.errors import Unavailable
+from federation.overflow import widened
+from federation.overflow.expected import MOST_ASKED, Expects
+from federation.overflow.facts import Facts, Waiting, Widened
+from federation.overflow.offers import Behind, Market
+from federation.overflow.queued import Names, Queued
+from federation.overflow.rules import ours, rule_of
+from federation.overflow.waiting import Queue, Running
+from federation.policy.choose import Pool
+from federation.ports import Now
+from federation.store.store import Store
+
+T = TypeVar("T")
+
+
+class Journal(Protocol):
+    """What of `Runner` is used here."""
+
+    async def read(self, call: Callable[[Store], T]) -> T: ...
+
+    async def act(self, step: Callable[[Store], list[Effect]]) -> None: ...
+
+
+def _now() -> Now:
+    return Now(wall=time.time(), mono=time.monotonic())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    config: Callable[[], OverflowConfig]
+    journal: Journal
+    engine: SiteEngine
+    queue: Queue
+    expects: Expects | None = None  # None: nobody knows more than Slurm
+    clock: Callable[[], Now] = _now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was there at one moment. What started while it was read is counted twice rather than not at all."""
+
+    queue: tuple[Queued, ...]
+    running: tuple[Running, ...]
+    facts: Facts
+    market: Market
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Books:
+    rows: Mapping[int, Widened]
+    spent: Mapping[str, float]  # today, by rule
+    left: Mapping[str, float]  # of today's budgets, by account
+    booked: frozenset[int]
+    pools: Mapping[str, Pool]
+    away: Mapping[str, float]  # seconds since its site was heard, of those that are not
+
+
+async def seen(sources: Sources, refused: Mapping[int, str]) -> Seen:
+    """`refused`: jobs that Slurm did not let change a while ago, and what it said. Raises Unavailable."""
+    config = sources.config()
+    names = Names(
+        cloud=config.partition,
+        wait_partition=config.wait_partition,
+        virtual=frozenset(node for nodes in config.nodes.values() for node in nodes.names),
+    )
+    doors = await sources.queue.partitions()
+    if config.partition not in doors:
+        raise Unavailable(f"Slurm has no partition {config.partition}", hint="fed render writes it")
+    queue = await sources.queue.waiting({config.partition, *config.rules} & doors.keys(), names)
+    running = await sources.queue.running(config.partition)
+    now = sources.clock()
+    books = await _books(sources, {one.job.account for one in queue}, now)
+    facts = _facts(config, books, running, now)
+    queue = tuple(_held_back(one, refused) for one in queue)
+    queue = await _estimated(sources.expects, queue, facts)
+    door = doors[config.partition]
+    market = Market(
+        behind=[_behind(nodes, books) for nodes in config.nodes.values()],
+        rules=sources.engine.origin.rules.placing,
+        now=now.wall,
+        closed="" if door == "up" else f"partition {config.partition} is {door}",
+    )
+    facts = replace(facts, offers={one.job.job_id: market.offers(one.wanted) for one in queue})
+    return Seen(queue=queue, running=running, facts=facts, market=market)
+
+
+async def _books(sources: Sources, accounts: Collection[str], now: Now) -> _Books:
+    sites, placing = sources.engine.sites, sources.engine.origin.rules.placing
+    budgets = {account: budget for account in accounts if (budget := placing.budget(account)) is not None}
+    day = int(now.wall // DAY_S)
+
+    def read(store: Store) -> _Books:
+        silent = {site.name: now.mono - site.heard for site in sites.all() if not site.linked}
+        silent |= {site.name: now.mono - site.heard for site in sites.all() if now.mono - site.heard > SILENT_S}
+        return _Books(
+            rows=widened.widened(store),
+            spent=widened.spent(store, day),
+            left={account: budget - store.spent(account, day) for account, budget in budgets.items()},
+            booked=widened.booked(store),
+            pools={pool.name: pool for pool in sites.pools(store.jobs(), now)},
+            away=silent,
+        )
+
+    return await sources.journal.read(read)
+
+
+def _facts(config: OverflowConfig, books: _Books, running: Sequence[Running], now: Now) -> Facts:
+    """A job that runs there, and whose price is not booked yet, counts with what was expected."""
+    there: Counter[str] = Counter()
+    spent, left = dict(books.spent), dict(books.left)
+    for one in running:
+        if (row := books.rows.get(one.root)) is None:
+            continue
+        there[row.rule] += 1
+        if one.job_id not in books.booked:
+            spent[row.rule] = spent.get(row.rule, 0.0) + row.price
+            if row.account in left:
+                left[row.account] -= row.price
+    return Facts(
+        now=now.wall,
+        cloud=config.partition,
+        rules=config.rules,
+        widened=books.rows,
+        running=there,
+        spent=spent,
+        left=left,
+    )
+
+
+def _behind(nodes: VirtualNodes, books: _Books) -> Behind:
+    site = nodes.pool.partition("/")[0]
+    return Behind(
+        pool=nodes.pool,
+        names=frozenset({nodes.prefix, *nodes.pool.split("/")}),
+        nodes=nodes.names,
+        known=books.pools.get(nodes.pool),
+        away_s=books.away.get(site, 0.0),
+    )
+
+
+def _held_back(one: Queued, refused: Mapping[int, str]) -> Queued:
+    said = refused.get(one.job.job_id)
+    return replace(one, job=replace(one.job, held=f"Slurm refused it: {said}")) if said else one
+
+
+async def _estimated(expects: Expects | None, queue: tuple[Queued, ...], facts: Facts) -> tuple[Queued, ...]:
+    """With the pool's word on the oldest of those that it matters for, and on which Slurm has none."""
+    asked = sorted((one.job for one in queue if _matters(one, facts)), key=lambda job: (job.since, job.job_id))
+    if expects is None or not asked:
+        return queue
+    starts = await expects.starts(asked[:MOST_ASKED], facts.now)
+    return tuple(
+        replace(one, job=replace(one.job, starts_at=starts[one.job.job_id])) if one.job.job_id in starts else one
+        for one in queue
+    )
+
+
+def _matters(one: Queued, facts: Facts) -> bool:
+    job: Waiting = one.job
+    rule = facts.rules.get(rule_of(job, facts))
+    if rule is None or not rule.start_later_s or job.starts_at is not None or not one.wanted.gres:
+        return False
+    due = facts.now - job.since >= rule.after_s and facts.cloud not in job.partitions
+    return not (job.held or job.obstacle) and (due or (rule.recall and ours(job, facts)))

@@ -1,0 +1,185 @@
+"""Letting waiting jobs into the cloud partition, and taking them back: a look at the queue every few seconds.
+
+Nothing that is kept in memory matters: each look reads the queue from Slurm, and what was widened and spent from the
+journal. What Slurm refused is remembered so that it isn't asked the same at once, and the last look for who asks.
+
+Crash: a row of what is about to be widened is in the journal before Slurm is told. One without the other is harmless: a
+job counts as widened here while it has both the row and the partition.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from federation.engine.effects import Effect
+from federation.errors import FedError
+from federation.overflow import widened
+from federation.overflow.changes import Applied, Change, Changes, has_started
+from federation.overflow.facts import Decision, Verdict, Widened, Wish
+from federation.overflow.looking import Seen, Sources, seen
+from federation.overflow.offers import Market
+from federation.overflow.queued import Queued
+from federation.overflow.rules import decide
+from federation.overflow.waiting import Running
+from federation.overflow.words import word_in, worded
+from federation.store.store import Store
+from slurm_plugin.slurm.hostlist import compress
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 10.0  # between looks
+SHARE = 10  # looks take no more than one part of the time in so many
+REFUSED_S = 600.0  # until a job that Slurm refused to change is tried again
+MOST_REFUSED = 10_000  # of which that is known
+MOST_WORDS = 500  # jobs on which one look puts a word
+FORGET_S = 3600.0  # between clearings of what was widened long ago
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A waiting job, and what was decided. `refusal`: what Slurm said when that was carried out; empty: nothing."""
+
+    queued: Queued
+    decision: Decision
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    at: float  # Unix seconds
+    judged: tuple[Judged, ...] = ()  # oldest first
+    running: tuple[tuple[Running, str], ...] = ()  # and the rule of each; "": its user asked for the partition
+    spent: dict[str, float] = field(default_factory=dict)  # today, by rule
+    problem: str = ""  # why nothing could be looked at
+
+
+class Widening:
+    def __init__(self, sources: Sources, changes: Changes) -> None:
+        self._sources, self._changes = sources, changes
+        self._refused: dict[int, tuple[float, str]] = {}  # job id -> until when, and what Slurm said
+        self._forget_at = 0.0
+        self.last: Look | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            began = time.monotonic()
+            try:
+                self.last = await self.look()
+            except FedError as error:
+                log.warning("overflow.no_look", extra={"why": str(error)})
+                self.last = Look(at=self._sources.clock().wall, problem=str(error))
+            except Exception as error:  # a fault of ours: the next look may be spared it
+                log.exception("overflow.failed")
+                self.last = Look(at=self._sources.clock().wall, problem=f"a fault of the daemon's: {error}")
+            await asyncio.sleep(max(LOOK_S, SHARE * (time.monotonic() - began)))
+
+    async def look(self, *, dry: bool = False) -> Look:
+        """Read, decide, and unless it is `dry` carry it out. Raises Unavailable: no answer of Slurm, or the journal."""
+        now = self._sources.clock()
+        self._refused = {job: told for job, told in self._refused.items() if told[0] > now.mono}
+        found = await seen(self._sources, {job: said for job, (_, said) in self._refused.items()})
+        by_id = {one.job.job_id: one for one in found.queue}
+        decisions = decide([one.job for one in found.queue], found.facts)
+        judged = [Judged(queued=by_id[each.job.job_id], decision=each) for each in decisions]
+        if not dry:
+            judged = await self._carry_out(judged, found.market)
+            await self._forget(found)
+        rows = found.facts.widened
+        running = tuple((one, rows[one.root].rule if one.root in rows else "") for one in found.running)
+        return Look(at=now.wall, judged=tuple(judged), running=running, spent=dict(found.facts.spent))
+
+    async def _carry_out(self, judged: Sequence[Judged], market: Market) -> list[Judged]:
+        moved = [each for each in judged if each.decision.verdict is not Verdict.LEAVE]
+        names = {each.decision.job.job_id: _name(each) for each in moved}
+        rows = [_row(each, market.now) for each in moved if each.decision.verdict is Verdict.WIDEN]
+        if rows:
+            await self._sources.journal.act(lambda store: _saved(store, rows))
+        named = [each for each in moved if names[each.decision.job.job_id]]
+        named.sort(key=lambda each: each.decision.verdict is Verdict.WIDEN)  # taken back first; the order else stays
+        await self._put_words([each for each in named if each.decision.verdict is Verdict.WIDEN])
+        changes = [Change(name=names[each.decision.job.job_id], to=_to(each, market)) for each in named]
+        applied = await self._changes.apply(changes)
+        done = [self._done(each, names, applied) for each in judged]
+        await self._put_words([each for each in done if each.refusal or each.decision.verdict is not Verdict.WIDEN])
+        return done
+
+    def _done(self, each: Judged, names: dict[int, str], applied: Applied) -> Judged:
+        """What Slurm said to it. What has started meanwhile is where it should be."""
+        job_id = each.decision.job.job_id
+        name = names.get(job_id)
+        if name is None or applied.done(name):
+            return each if name != "" else replace(each, refusal="its array can't be named in one word")
+        if name in applied.put_off:
+            return replace(each, refusal="Slurm refused some of those that were to be changed with it")
+        said = applied.refused[name]
+        if not has_started(said) and len(self._refused) < MOST_REFUSED:
+            self._refused[job_id] = (self._sources.clock().mono + REFUSED_S, said)
+        log.info("overflow.refused", extra={"job": name, "verdict": each.decision.verdict.value, "why": said})
+        return replace(each, refusal=said)
+
+    async def _put_words(self, judged: Sequence[Judged]) -> None:
+        """Only while a job can't start elsewhere: there it would be written over what keeps it from starting twice."""
+        changes = []
+        for each in judged:
+            word = _word(each)
+            if word and word_in(each.queued.comment) != word and (name := _name(each)):
+                changes.append(Change(name=name, to=(f"admincomment={worded(each.queued.comment, word)}",)))
+        await self._changes.apply(changes[:MOST_WORDS])
+
+    async def _forget(self, found: Seen) -> None:
+        now = self._sources.clock()
+        if now.mono < self._forget_at:
+            return
+        self._forget_at = now.mono + FORGET_S
+        keep = {one.job.root for one in found.queue} | {one.root for one in found.running}
+        await self._sources.journal.act(lambda store: _dropped(store, keep, now.wall))
+
+
+def _name(each: Judged) -> str:
+    decision = each.decision
+    return each.queued.name(decision.tasks if decision.verdict is Verdict.WIDEN else decision.job.tasks)
+
+
+def _to(each: Judged, market: Market) -> tuple[str, ...]:
+    """The partitions; and nodes of pools that are not for it, where there are such."""
+    partitions = f"partition={','.join(each.decision.partitions)}"
+    widens = each.decision.verdict is Verdict.WIDEN
+    kept_from = market.not_for(each.queued.wanted) if widens else ()
+    if tuple(sorted(kept_from)) == each.queued.kept_from:
+        return (partitions,)
+    return (partitions, f"excnodelist={compress(kept_from)}")
+
+
+def _word(each: Judged) -> str:
+    job, verdict = each.decision.job, each.decision.verdict
+    asked = job.wish not in (Wish.NONE, Wish.NEVER)
+    if each.refusal:
+        return f"stays: Slurm refused it: {each.refusal}" if asked and not has_started(each.refusal) else ""
+    return each.decision.word if verdict is not Verdict.LEAVE or asked else ""
+
+
+def _row(each: Judged, now: float) -> Widened:
+    job = each.decision.job
+    return Widened(
+        root=job.root,
+        submitted_at=each.queued.submitted_at,
+        uid=job.uid,
+        rule=each.decision.rule,
+        partitions=job.partitions,
+        price=each.decision.price,
+        account=job.account,
+        at=now,
+    )
+
+
+def _saved(store: Store, rows: Sequence[Widened]) -> list[Effect]:
+    widened.save(store, rows)
+    return []
+
+
+def _dropped(store: Store, keep: Collection[int], now: float) -> list[Effect]:
+    widened.drop(store, keep=keep, now=now)
+    return []
