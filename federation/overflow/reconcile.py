@@ -88,7 +88,7 @@ class Reconcile:
             self._answers = False
             return
         self._answers = True
-        await self._pin([(one, job) for one, _ in bursts if (job := found.get(one.job_id)) is not None])
+        await self._pin([(one, job) for one, fed in bursts if (job := found.get(one.job_id)) and not _done(one, fed)])
         await asyncio.gather(*(self._alone(one, fed, found.get(one.job_id)) for one, fed in bursts))
         self.passes += 1
 
@@ -122,9 +122,9 @@ class Reconcile:
     async def _settle(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
         self._unknown[burst.token] = looks = self._unknown[burst.token] + 1 if job is None else 0
         mine = job if job is not None and same_job(burst, job) else None
-        over = fed is None or fed.state in OVER
+        over = _over(fed)
         astray = mine is not None and mine.lives and not all(map(self._place.serves, mine.nodes))
-        if mine is not None and astray and not (over and burst.phase is Phase.STOPPING):
+        if mine is not None and astray and not _done(burst, fed):
             await self._send_back(burst, mine)
             return
         if burst.phase is Phase.OPEN:
@@ -195,3 +195,12 @@ class Reconcile:
         before = self._clock().wall - self._runner.engine.origin.rules.keep_s
         while await self._runner.read(lambda store: drop_closed(store, before)):
             pass
+
+
+def _over(fed: Job | None) -> bool:
+    return fed is None or fed.state in OVER
+
+
+def _done(burst: Burst, fed: Job | None) -> bool:
+    """All that is left is to close it."""
+    return burst.phase is Phase.STOPPING and _over(fed)

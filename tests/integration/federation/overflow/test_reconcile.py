@@ -1,0 +1,302 @@
+"""Open bursts against Slurm: nothing runs twice, nothing that Slurm gave up runs on, and what is over is closed."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from federation.errors import Refused
+from federation.model.states import End, Origin, Outcome
+from federation.model.token import Key
+from federation.overflow.burst import LOOKS, Claim, Phase
+from federation.overflow.notes import note
+from tests.integration.federation.overflow.stand import ASKED, JOB, LONGEST_WAIT_S, Stand, stand
+from tests.integration.federation.site import SPEC, until
+
+GONE = ("CANCELLED", "NODE_FAIL", "FAILED", "TIMEOUT", "COMPLETED", "PREEMPTED")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Stand:
+    return stand(tmp_path)
+
+
+async def test_a_job_runs_once_and_is_closed_when_slurm_has_its_end(here: Stand) -> None:
+    async with here.up():
+        burst = await here.running()
+        await here.passes(2)
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
+        here.backend.end(Key(burst.token, 1), Outcome(end=End.EXITED, exit_code=3))
+        await here.over(burst.token)
+        await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.OPEN  # Slurm may start it again until it knows the end
+        here.slurm.put(replace(here.slurm.records[12], state="FAILED"))
+        await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.CLOSED
+        assert here.ran(burst.token) == 1
+
+
+async def test_the_note_is_open_before_anything_is_handed_over(here: Stand) -> None:
+    async with here.up():
+        here.slurm.put(JOB)
+        _, burst = await here.arrive(JOB)
+        assert burst is not None
+        assert here.slurm.records[12].note == note(burst, None)
+        assert await here.runner.read(lambda store: store.job(burst.token)) is None
+
+
+async def test_a_lost_note_is_written_again(here: Stand) -> None:
+    async with here.up():
+        burst = await here.running()
+        await here.passes()
+        here.slurm.put(replace(here.slurm.records[12], note=""))
+        await here.passes()
+        assert '"open":1' in here.slurm.records[12].note
+        assert str(burst.token) in here.slurm.records[12].note
+        before = len(here.slurm.told)
+        await here.passes(3)
+        assert len(here.slurm.told) == before  # nothing is told twice
+
+
+async def test_a_lost_gateway_is_pinned_and_reattaches_and_nothing_runs_twice(here: Stand) -> None:
+    """The second run finds what the first began, though a local slice was free all the time."""
+    async with here.up():
+        burst = await here.running()
+        waiting = here.slurm.requeued(here.slurm.records[12], at=500)
+        await here.passes()
+        assert here.slurm.records[12].partitions == ("cloud",)
+        assert (await here.burst(burst.token)).partitions == ASKED
+        again = here.slurm.started(12, at=620, node="cloud-aws-2")
+        assert (await here.attach(again)).token == burst.token
+        assert waiting.restarts == 1
+        here.backend.end(Key(burst.token, 1), Outcome(end=End.EXITED, exit_code=0))
+        await here.over(burst.token)
+        here.slurm.put(replace(here.slurm.records[12], state="COMPLETED"))
+        await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.CLOSED
+        assert here.ran(burst.token) == 1
+
+
+async def test_a_job_that_ended_while_its_gateway_was_lost_is_not_run_again(here: Stand) -> None:
+    async with here.up():
+        burst = await here.running()
+        here.slurm.requeued(here.slurm.records[12], at=500)
+        here.backend.end(Key(burst.token, 1), Outcome(end=End.EXITED, exit_code=7))
+        await here.over(burst.token)
+        await here.passes(LOOKS)
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
+        again = await here.attach(here.slurm.started(12, at=620))
+        assert (again.token, (await here.fed(again.token)).state) == (burst.token, Origin.DONE)
+        assert here.ran(burst.token) == 1
+
+
+async def test_one_that_slurm_has_started_here_all_the_same_is_sent_back(here: Stand) -> None:
+    async with here.up():
+        burst = await here.running()
+        here.slurm.requeued(here.slurm.records[12], at=500)
+        here.slurm.started(12, at=620, node="n1")
+        await here.passes()
+        assert ("requeue", "12") in here.slurm.told
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
+
+
+async def test_a_slurmctld_that_forgot_the_start_has_it_started_again_once(here: Stand) -> None:
+    """Killed before it saved the start: the job waits, with no more restarts, and is started later."""
+    async with here.up():
+        burst = await here.running()
+        here.slurm.put(replace(here.slurm.records[12], state="PENDING", nodes=(), started_at=0, partitions=ASKED))
+        await here.passes()
+        assert here.slurm.records[12].partitions == ("cloud",)
+        assert (await here.attach(here.slurm.started(12, at=400))).token == burst.token
+        assert here.ran(burst.token) == 1
+
+
+@pytest.mark.parametrize("state", GONE)
+async def test_what_slurm_ended_without_a_proxy_is_stopped(here: Stand, state: str) -> None:
+    async with here.up():
+        burst = await here.running()
+        here.slurm.put(replace(here.slurm.records[12], state=state))
+        await here.passes()
+        await here.over(burst.token)
+        await here.passes()
+        found, fed = await here.burst(burst.token), await here.fed(burst.token)
+        assert (found.phase, fed.outcome and fed.outcome.end) == (Phase.CLOSED, End.CANCELLED)
+        assert state in found.why
+
+
+async def test_a_job_that_waits_elsewhere_and_is_cancelled_never_runs(here: Stand) -> None:
+    here.backend.full = True
+    async with here.up():
+        burst = await here.attach(here.slurm.put(JOB))
+        here.slurm.put(replace(JOB, state="CANCELLED"))
+        await here.passes()
+        await here.over(burst.token)
+        await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.CLOSED
+        assert here.ran(burst.token) == 0
+
+
+async def test_a_job_that_slurmctld_forgot_leaves_nothing_running_and_the_log_says_which(
+    here: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with here.up():
+        burst = await here.running()
+        del here.slurm.records[12]
+        await here.passes(LOOKS - 1)
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
+        with caplog.at_level(logging.WARNING):
+            await here.passes()
+        await here.over(burst.token)
+        await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.CLOSED
+        (line,) = [one for one in caplog.records if one.message == "burst.forgotten"]
+        assert (line.__dict__["job"], line.__dict__["token"]) == ("12", str(burst.token))
+        assert "does not know it" in line.__dict__["why"]
+
+
+async def test_looks_that_did_not_find_it_count_only_in_a_row(here: Stand) -> None:
+    async with here.up():
+        burst = await here.running()
+        known = here.slurm.records[12]
+        for _ in range(LOOKS):
+            del here.slurm.records[12]
+            await here.passes(LOOKS - 1)
+            here.slurm.put(known)
+            await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
+
+
+async def test_a_slurmctld_that_does_not_answer_decides_nothing(here: Stand) -> None:
+    async with here.up():
+        burst = await here.running()
+        del here.slurm.records[12]
+        here.slurm.away = True
+        await here.passes(3 * LOOKS)
+        assert here.reconcile.passes == 0
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
+        assert await here.is_in(burst.token, Origin.RUNNING)
+
+
+async def test_an_id_that_another_job_got_is_not_its_to_run_until_the_first_is_stopped(here: Stand) -> None:
+    async with here.up():
+        first = await here.running()
+        other = here.slurm.put(replace(JOB, uid=1001, submitted_at=900, started_at=901))
+        what, _ = await here.arrive(other)
+        assert what is Claim.WAIT
+        await here.over(first.token)
+        await here.passes()
+        assert (await here.burst(first.token)).phase is Phase.CLOSED
+        assert here.slurm.records[12] == other  # nothing of the first's was written on it
+        assert (await here.arrive(other))[0] is Claim.WAIT  # what Slurm said may be a moment old
+        here.clock.ahead_s = 10.0
+        second = await here.attach(other)
+        assert second.token != first.token
+        assert (here.ran(first.token), (await here.burst(second.token)).uid) == (1, 1001)
+
+
+async def test_a_pass_alone_finds_that_an_id_is_another_jobs(here: Stand) -> None:
+    async with here.up():
+        first = await here.running()
+        here.slurm.put(replace(JOB, submitted_at=900, state="PENDING", nodes=(), partitions=ASKED))
+        await here.passes()
+        await here.over(first.token)
+        await here.passes()
+        assert (await here.burst(first.token)).phase is Phase.CLOSED
+        assert here.slurm.records[12].partitions == ASKED
+
+
+async def test_a_closed_burst_is_accepted_for_nobody(here: Stand) -> None:
+    """The proxy was about to be served when Slurm had ended its job."""
+    async with here.up():
+        _, burst = await here.arrive(here.slurm.put(JOB))
+        assert burst is not None
+        here.slurm.put(replace(JOB, state="CANCELLED"))
+        await here.passes()
+        with pytest.raises(Refused):
+            await here.side.accept(burst.token, SPEC)
+        assert here.ran(burst.token) == 0
+
+
+async def test_time_counts_from_the_start_elsewhere(here: Stand) -> None:
+    here.backend.full = True
+    async with here.up():
+        burst = await here.attach(here.slurm.put(JOB))
+        assert ("limit", "12", str(3600 + LONGEST_WAIT_S)) in here.slurm.told
+        here.backend.full = False
+        await here.runner.tell_rooms()
+        await until(lambda: here.is_in(burst.token, Origin.RUNNING))
+        await here.passes()
+        began = int(here.clock().wall)
+        (end,) = [int(at) for what, _, at in here.slurm.told if what == "end"]
+        assert began + 3600 <= end <= began + 3600 + 10
+        assert abs((await here.burst(burst.token)).began_at - began) <= 2
+
+
+async def test_a_new_gateway_gets_the_same_end(here: Stand) -> None:
+    async with here.up():
+        await here.running()
+        await here.passes()
+        here.slurm.requeued(here.slurm.records[12], at=500)
+        await here.passes()
+        here.clock.ahead_s = 300.0
+        await here.attach(here.slurm.started(12, at=620))
+        ends = [at for what, _, at in here.slurm.told if what == "end"]
+        assert len(ends) == 2
+        assert len(set(ends)) == 1
+
+
+async def test_a_job_without_a_limit_gets_none(here: Stand) -> None:
+    async with here.up():
+        await here.running(replace(JOB, limit_s=0))
+        await here.passes()
+        assert not [told for told in here.slurm.told if told[0] in ("limit", "end")]
+
+
+async def test_all_of_it_goes_on_after_a_restart_of_the_daemon(here: Stand) -> None:
+    async with here.up():
+        burst = await here.running()
+        await here.passes()
+    here.slurm.requeued(here.slurm.records[12], at=500)
+    async with here.up():
+        await here.passes()
+        assert here.slurm.records[12].partitions == ("cloud",)
+        assert (await here.attach(here.slurm.started(12, at=620))).token == burst.token
+    here.slurm.put(replace(here.slurm.records[12], state="CANCELLED"))
+    async with here.up():
+        await here.passes()
+        await here.over(burst.token)
+        await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.CLOSED
+        assert here.ran(burst.token) == 1
+
+
+async def test_one_that_fails_takes_no_other_with_it(here: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with here.up():
+        bad = await here.running()
+        good = await here.running(replace(JOB, job_id=13))
+        here.slurm.put(replace(here.slurm.records[13], state="CANCELLED"))
+        whole = here.side.tell_time
+
+        async def tell_time(burst: object, job: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(here.side, "tell_time", tell_time)
+        await here.passes()
+        monkeypatch.setattr(here.side, "tell_time", whole)
+        assert (await here.burst(good.token)).phase is Phase.STOPPING
+        assert (await here.burst(bad.token)).phase is Phase.OPEN
+
+
+async def test_closed_ones_are_remembered_as_long_as_jobs(here: Stand) -> None:
+    async with here.up():
+        burst = await here.running()
+        here.backend.end(Key(burst.token, 1), Outcome(end=End.EXITED, exit_code=0))
+        await here.over(burst.token)
+        here.slurm.put(replace(here.slurm.records[12], state="COMPLETED"))
+        await here.passes()
+        await here.reconcile.forget()
+        assert (await here.burst(burst.token)).phase is Phase.CLOSED
+        here.clock.ahead_s = here.runner.engine.origin.rules.keep_s + 10
+        await here.reconcile.forget()
+        assert await here.runner.read(lambda store: store.rows("burst", token=burst.token.bytes)) == []
