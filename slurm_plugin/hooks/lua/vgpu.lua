@@ -1,4 +1,4 @@
--- vgpu 0.1.0, parts c9fffe480409
+-- vgpu 0.1.0, parts 5f83da7806bd
 -- Slices of GPUs, for job_submit.lua and cli_filter.lua. A site with scripts of its own adds two lines:
 --
 --     local vgpu = dofile("/etc/slurm/vgpu.lua")                            at the top
@@ -982,6 +982,18 @@ local function default_partition(part_list)
    return ""
 end
 
+local led_by_script = false -- the het job whose parts come now, one after the other: sbatch's?
+
+-- Of a het job only the first part has the script.
+local function follow_het(desc)
+   if number_of(desc, "het_job_offset", UNSET32) == 0 then led_by_script = text_of(desc, "script") ~= "" end
+end
+
+local function is_batch(desc)
+   if (number_of(desc, "het_job_offset", UNSET32) or 0) > 0 then return led_by_script end
+   return text_of(desc, "script") ~= ""
+end
+
 -- Up to 23.02 srun sends its own text once more when the step starts, and Slurm reads that by itself. `gres:` tells such
 -- a client, a command line without a script tells srun from sbatch and salloc.
 local function bad_for_old_srun(desc, text, decision)
@@ -992,7 +1004,7 @@ local function bad_for_old_srun(desc, text, decision)
    if named then tail = tail:sub(#class + 1) end
    local bare = named and class:find("^:%d") -- a type that begins with a digit needs its count there
    if (tail == "" and not bare) or tail:find("^:%d+$") then return nil end
-   if (number_of(desc, "argc", UNSET32) or 0) == 0 or text_of(desc, "script") ~= "" then return nil end
+   if (number_of(desc, "argc", UNSET32) or 0) == 0 or is_batch(desc) then return nil end
    local form = string.format("%s%s:%d", M.gres, class, decision.count)
    local term = shown(decision.term)
    return refuse("this srun sends '%s' again when its step starts; write --gres=%s, or use sbatch", term, form)
@@ -1214,6 +1226,7 @@ local function submit_slices(desc, part_list)
 end
 
 local function submit(desc, part_list)
+   follow_het(desc)
    local list = text_of(desc, "partition")
    local mark = burst(desc, list ~= "" and list or M.cloud ~= "" and default_partition(part_list) or "")
    if type(mark) == "table" then return say_no(mark.refusal) end

@@ -111,3 +111,11 @@ def test_an_old_srun_is_told_what_to_type(lua: Lua, text: str, form: str | None)
     assert form is None or f"write {form}," in lua.told()[-1]
     for fields in ({"argc": 0, "script": None}, {"argc": 1}):
         assert submit(lua, tres_per_node=text, **fields)[0] == 0, "salloc and sbatch take every form"
+
+
+def test_a_later_part_of_a_het_job_is_sbatchs_when_the_first_has_a_script(lua: Lua) -> None:
+    later = {"tres_per_node": "gres:vgpu:20gb", "argc": 1, "script": None, "het_job_offset": 1}
+    assert submit(lua, tres_per_node=None, argc=1, het_job_offset=0)[0] == 0
+    assert submit(lua, **later)[0] == 0
+    assert submit(lua, tres_per_node=None, argc=1, het_job_offset=0, script=None)[0] == 0
+    assert submit(lua, **later)[0] == REFUSED

@@ -87,6 +87,18 @@ local function default_partition(part_list)
    return ""
 end
 
+local led_by_script = false -- the het job whose parts come now, one after the other: sbatch's?
+
+-- Of a het job only the first part has the script.
+local function follow_het(desc)
+   if number_of(desc, "het_job_offset", UNSET32) == 0 then led_by_script = text_of(desc, "script") ~= "" end
+end
+
+local function is_batch(desc)
+   if (number_of(desc, "het_job_offset", UNSET32) or 0) > 0 then return led_by_script end
+   return text_of(desc, "script") ~= ""
+end
+
 -- Up to 23.02 srun sends its own text once more when the step starts, and Slurm reads that by itself. `gres:` tells such
 -- a client, a command line without a script tells srun from sbatch and salloc.
 local function bad_for_old_srun(desc, text, decision)
@@ -97,7 +109,7 @@ local function bad_for_old_srun(desc, text, decision)
    if named then tail = tail:sub(#class + 1) end
    local bare = named and class:find("^:%d") -- a type that begins with a digit needs its count there
    if (tail == "" and not bare) or tail:find("^:%d+$") then return nil end
-   if (number_of(desc, "argc", UNSET32) or 0) == 0 or text_of(desc, "script") ~= "" then return nil end
+   if (number_of(desc, "argc", UNSET32) or 0) == 0 or is_batch(desc) then return nil end
    local form = string.format("%s%s:%d", M.gres, class, decision.count)
    local term = shown(decision.term)
    return refuse("this srun sends '%s' again when its step starts; write --gres=%s, or use sbatch", term, form)

@@ -99,6 +99,7 @@ local function submit_slices(desc, part_list)
 end
 
 local function submit(desc, part_list)
+   follow_het(desc)
    local list = text_of(desc, "partition")
    local mark = burst(desc, list ~= "" and list or M.cloud ~= "" and default_partition(part_list) or "")
    if type(mark) == "table" then return say_no(mark.refusal) end
