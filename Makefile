@@ -14,9 +14,10 @@ $(VENV)/.done: pyproject.toml constraints.txt scripts/setup
 	scripts/setup $(VENV)
 	touch $@
 
-# The small C programs: the hook client, and the simulated NVML library of the lab.
+# The small C programs: the hook client, what Slurm loads for jobs that run elsewhere, and the lab's simulated NVML.
 native: $(VENV)/.done
 	$(MAKE) -s -C slurm_plugin/hooks/client
+	$(MAKE) -s -C slurm_plugin/spank
 	$(MAKE) -s -C slurm_plugin/lab/nvml
 
 check: setup
@@ -58,4 +59,5 @@ proto: setup
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	$(MAKE) -s -C slurm_plugin/hooks/client clean
+	$(MAKE) -s -C slurm_plugin/spank clean
 	$(MAKE) -s -C slurm_plugin/lab/nvml clean
