@@ -163,6 +163,16 @@ class SlurmCommands:
         for some in _batches(nodes):
             await self._runner.run(["scontrol", "update", f"nodename={compress(some)}", f"gres={gres}"])
 
+    async def set_reason(self, nodes: Sequence[str], reason: str) -> None:
+        """Write why; no state is changed. Slurm takes no empty one."""
+        for some in _batches(nodes):
+            await self._runner.run(["scontrol", "update", f"nodename={compress(some)}", f"reason={reason}"])
+
+    async def set_partition(self, name: str, **fields: str) -> None:
+        """Change these of its fields, live: all or none."""
+        changes = [f"{key}={value}" for key, value in fields.items()]
+        await self._runner.run(["scontrol", "update", f"partitionname={name}", *changes])
+
     async def partitions(self) -> dict[str, dict[str, str]]:
         """Every partition's fields as `scontrol show partition` prints them, hidden ones too."""
         return records.parse_partitions(await self._runner.run(["scontrol", "-o", "-a", "show", "partition"]))

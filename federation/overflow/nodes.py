@@ -1,0 +1,142 @@
+"""The virtual nodes of the Slurm here: their counts follow what the pools behind them offer, and say why they do not.
+
+Slurm starts a job on a virtual node when the node offers a slice of its class, and any other job when the node is in
+the partition and that is UP. Neither is so after a restart or a reconfigure of slurmctld: slurm.conf has the partition
+DOWN and the counts untyped. So nothing starts there that nobody has said may start, and running jobs go on.
+
+A node is never drained. Why its pool takes nothing is its Reason. The partition is the breaker: one update closes it,
+for all nodes, when no pool takes jobs, when the site drains and when the daemon ends. What an admin has set to another
+state than DOWN or UP is left alone.
+
+Crash: what was offered stays so. A job that starts then waits in its proxy for the next daemon.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from federation.config_overflow import OverflowConfig
+from federation.model.states import Origin
+from federation.overflow.bursts import open_bursts
+from federation.overflow.told import CLOSED, OPEN, Changes, Far, Near, decide
+from federation.ports import Now
+from federation.runner import Runner
+from federation.store.store import Store
+from slurm_plugin.errors import ConfigError, SlurmError
+from slurm_plugin.pool import GresNames
+from slurm_plugin.ports import JobRun, QueuedJob, SlurmNode
+from slurm_plugin.slurm.gateway import TOTAL
+from slurm_plugin.slurm.hostlist import compress
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0  # between looks: Slurm needs less than that to start what it may
+CLOSE_S = 3.0  # longest that the daemon's end waits for the partition to be closed
+_OVER = (Origin.RESULTS_PENDING, Origin.DONE)
+
+
+class NodesSlurm(Protocol):
+    """Of `slurm_plugin.slurm.commands.SlurmCommands`. Every call raises SlurmError."""
+
+    async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]: ...
+    async def runs_on(self, node: str) -> tuple[JobRun, ...]: ...
+    async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]: ...
+    async def partitions(self) -> dict[str, dict[str, str]]: ...
+    async def set_gres(self, nodes: Sequence[str], gres: str) -> None: ...
+    async def set_reason(self, nodes: Sequence[str], reason: str) -> None: ...
+    async def set_partition(self, name: str, **fields: str) -> None: ...
+
+
+def far_of(store: Store, runner: Runner, now: Now) -> Far:
+    """On the store's thread."""
+    bursts = open_bursts(store)
+    jobs = {burst.job_id: job for burst in bursts if (job := store.job(burst.token)) is not None}
+    return Far(
+        pools={pool.name: pool for pool in runner.engine.sites.pools(store.jobs(), now)},
+        open={burst.job_id: burst.pool for burst in bursts},
+        sent=frozenset(own for own, job in jobs.items() if job.state is not Origin.QUEUED),
+        begun=frozenset(own for own, job in jobs.items() if job.started_at is not None or job.state in _OVER),
+    )
+
+
+class NodesLoop:
+    """`config` tells what fed.yaml says now."""
+
+    def __init__(
+        self,
+        config: Callable[[], OverflowConfig],
+        runner: Runner,
+        slurm: NodesSlurm,
+        clock: Callable[[], Now],
+        gres: GresNames | None = None,
+    ) -> None:
+        self._config, self._runner, self._slurm, self._clock = config, runner, slurm, clock
+        self._gres = gres or GresNames(total=TOTAL)
+        self.trouble = ""  # why Slurm could not be told; empty: it was
+
+    async def run(self) -> None:
+        """Until cancelled. The partition is closed then: a proxy would wait for the next daemon."""
+        try:
+            while True:
+                await self.look()
+                await asyncio.sleep(LOOK_S)
+        finally:
+            await self._close()
+
+    async def look(self) -> None:
+        """One look, and what follows from it. A Slurm that does not answer is asked again by the next one."""
+        config = self._config()
+        now = self._clock()
+        far = await self._runner.read(lambda store: far_of(store, self._runner, now))
+        try:
+            near = await self._near(config)
+            await self._tell(config, decide(config, self._gres, near, far, draining=self._runner.draining))
+        except (SlurmError, ConfigError) as error:
+            if str(error) != self.trouble:
+                log.warning("nodes.not_told", extra={"why": str(error)})
+            self.trouble = str(error)
+            return
+        self.trouble = ""
+
+    async def _near(self, config: OverflowConfig) -> Near:
+        names = tuple(name for nodes in config.nodes.values() for name in nodes.names)
+        nodes = await self._slurm.nodes(names)
+        partitions = await self._slurm.partitions()
+        if config.partition not in partitions:
+            raise SlurmError(f"Slurm has no partition {config.partition}", hint="fed render --check")
+        return Near(
+            nodes={node.name: node for node in nodes},
+            partition=partitions[config.partition],
+            running=await self._slurm.runs_on(compress(names)),
+            waiting=await self._slurm.vgpu_jobs((config.partition,)),
+        )
+
+    async def _tell(self, config: OverflowConfig, changes: Changes) -> None:
+        """Counts first: a partition that opens finds them there, and one that closes needs none."""
+        for gres, nodes in _grouped(changes.gres).items():
+            await self._slurm.set_gres(nodes, gres)
+            log.info("nodes.published", extra={"nodes": compress(nodes), "gres": gres})
+        if changes.partition:
+            await self._slurm.set_partition(config.partition, **changes.partition)
+            log.info("nodes.partition", extra={"partition": config.partition} | changes.partition)
+        for reason, nodes in _grouped(changes.reasons).items():
+            await self._slurm.set_reason(nodes, reason)
+            log.info("nodes.reason", extra={"nodes": compress(nodes), "why": reason})
+
+    async def _close(self) -> None:
+        name = self._config().partition
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                if (await self._slurm.partitions()).get(name, {}).get("State") == OPEN:
+                    await self._slurm.set_partition(name, State=CLOSED)
+                    log.info("nodes.partition", extra={"partition": name, "State": CLOSED})
+        except (SlurmError, TimeoutError) as error:
+            log.warning("nodes.not_closed", extra={"partition": name, "why": str(error)})
+
+
+def _grouped(by_node: Mapping[str, str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for node, text in by_node.items():
+        groups.setdefault(text, []).append(node)
+    return groups

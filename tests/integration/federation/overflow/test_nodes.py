@@ -1,0 +1,109 @@
+"""The loop over virtual nodes, with two sites in service and a Slurm that the test plays."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from federation.overflow.nodes import NodesLoop
+from federation.ports import Now
+from slurm_plugin.errors import SlurmError
+from slurm_plugin.ports import JobRun, QueuedJob, SlurmNode
+from slurm_plugin.slurm.gres import parse_gres
+from tests.integration.federation.site import Net, linked, until
+from tests.unit.federation.overflow.test_told import CONFIG, node, virtual
+
+OURS = replace(CONFIG, nodes={"a": virtual("a", 1, "hpc/batch")})
+
+
+@dataclass
+class Slurm:
+    """One node, and its partition as slurm.conf has it."""
+
+    known: SlurmNode = field(default_factory=lambda: node("a-1"))
+    fields: dict[str, str] = field(default_factory=lambda: {"State": "DOWN", "Nodes": "a-1"})
+    away: bool = False
+    asked: int = 0
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
+        self.asked += 1
+        if self.away:
+            raise SlurmError("scontrol: Unable to contact slurm controller")
+        return (self.known,)
+
+    async def runs_on(self, node: str) -> tuple[JobRun, ...]:
+        return ()
+
+    async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
+        return ()
+
+    async def partitions(self) -> dict[str, dict[str, str]]:
+        return {"cloud": self.fields}
+
+    async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
+        self.known = replace(self.known, gres=parse_gres(gres))
+
+    async def set_reason(self, nodes: Sequence[str], reason: str) -> None:
+        self.known = replace(self.known, reason=f"{reason} [root@2026-11-30T17:00:00]")
+
+    async def set_partition(self, name: str, **fields: str) -> None:
+        self.fields = {**self.fields, **fields}
+        self.told.set()
+
+
+def now() -> Now:
+    return Now(wall=time.time(), mono=time.monotonic())
+
+
+async def test_a_partition_is_open_while_its_pool_is_heard_and_the_daemon_runs(tmp_path: Path) -> None:
+    net, slurm = Net(tmp_path), Slurm()
+    edge, hpc = net.site("edge", "hpc"), net.site("hpc", "edge")
+    async with edge.up() as runner, hpc.up():
+        loop = NodesLoop(lambda: OURS, runner, slurm, now)
+        await loop.look()
+        assert slurm.fields["State"] == "DOWN"
+        assert slurm.known.reason.startswith("fed: hpc/batch: its site does not tell of it")
+        await linked(edge, hpc)
+        await net.running("hpc").tell_rooms()
+
+        async def heard() -> bool:
+            return bool(runner.engine.sites["hpc"].rooms)
+
+        await until(heard)
+        await loop.look()
+        assert slurm.fields == {"State": "UP", "Nodes": "a-1"}
+        assert slurm.known.reason.startswith("fed: it takes jobs")
+        runner.drain()
+        await loop.look()
+        assert slurm.fields["State"] == "DOWN"
+        runner.drain(on=False)
+        slurm.told.clear()
+        task = asyncio.create_task(loop.run())
+        await asyncio.wait_for(slurm.told.wait(), 20)
+        assert slurm.fields["State"] == "UP"
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert slurm.fields["State"] == "DOWN"
+
+
+async def test_a_slurm_that_does_not_answer_is_asked_again_and_ends_nothing(tmp_path: Path) -> None:
+    net, slurm = Net(tmp_path), Slurm(away=True)
+    async with net.site("edge").up() as runner:
+        loop = NodesLoop(lambda: OURS, runner, slurm, now)
+        await loop.look()
+        assert "Unable to contact" in loop.trouble
+        slurm.away = False
+        await loop.look()
+        assert (loop.trouble, slurm.asked) == ("", 2)
+
+
+async def test_a_partition_that_slurm_does_not_have_is_told(tmp_path: Path) -> None:
+    net, slurm = Net(tmp_path), Slurm()
+    async with net.site("edge").up() as runner:
+        loop = NodesLoop(lambda: replace(OURS, partition="clouds"), runner, slurm, now)
+        await loop.look()
+        assert loop.trouble == "Slurm has no partition clouds"
