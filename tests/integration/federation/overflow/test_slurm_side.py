@@ -8,7 +8,7 @@ import pytest
 from federation.errors import Refused, Unavailable
 from federation.model.states import End, Origin, Outcome
 from federation.model.token import Key
-from federation.overflow import slurm_side
+from federation.overflow import arrivals, slurm_side
 from federation.overflow.burst import Burst, Claim, Ending, Ends, Heard, Phase, Way
 from tests.integration.federation.overflow.stand import ASKED, JOB, LONGEST_WAIT_S, Stand, stand
 from tests.integration.federation.site import SPEC, until
@@ -20,6 +20,7 @@ TERM, USR1, CONT, TSTP, STOP = 15, 10, 18, 20, 19
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
     monkeypatch.setattr(slurm_side, "ASK_S", 0.01)
     monkeypatch.setattr(slurm_side, "ASKS", 3)
+    monkeypatch.setattr(arrivals, "JUST_S", 0)
     return stand(tmp_path)
 
 
@@ -63,7 +64,6 @@ async def test_a_requeue_by_the_user_fences_the_old_attempt_before_the_new_one_b
         assert (await here.burst(old.token)).phase is Phase.CLOSED
         back = here.slurm.records[12]
         assert (back.partitions, back.limit_s, "open" in back.note) == (ASKED, JOB.limit_s, False)
-        here.clock.ahead_s = 10.0
         new = await here.running(here.slurm.started(12, at=620))
         assert (new.token != old.token, new.limit_s) == (True, JOB.limit_s)
         assert (here.ran(old.token), here.ran(new.token)) == (1, 1)
@@ -83,7 +83,6 @@ async def test_a_new_run_waits_while_the_old_attempt_cannot_be_stopped(here: Sta
         assert (await here.arrive(here.slurm.started(12, at=620)))[0] is Claim.WAIT
         await here.over(old.token)
         await here.passes()
-        here.clock.ahead_s = 10.0
         assert (await here.arrive(here.slurm.records[12]))[0] is Claim.NEW
 
 
@@ -228,7 +227,6 @@ async def test_a_node_lost_elsewhere_is_a_requeue_with_a_new_attempt(here: Stand
         now = replace(here.slurm.records[12], state="RUNNING")
         here.slurm.requeued(now, at=500)
         await here.passes()
-        here.clock.ahead_s = 10.0
         new = await here.attach(here.slurm.started(12, at=620))
         assert new.token != burst.token
 
