@@ -27,6 +27,11 @@ from federation.errors import ConfigError, FedError, Unavailable
 from federation.model.job import Job
 from federation.model.states import Origin
 from federation.model.token import Key
+from federation.overflow.burst import Phase
+from federation.overflow.bursts import by_token
+from federation.overflow.questions import SharedSlurm
+from federation.overflow.service import House as OverflowHouse
+from federation.overflow.service import Overflow
 from federation.pki.credentials import Keeper
 from federation.pki.files import check_place
 from federation.policy.admit import Guest, House
@@ -42,6 +47,7 @@ from federation.stage.mover import Mover
 from federation.stage.outputs import Outputs
 from federation.stage.results import Results
 from federation.stage.spool import Spool
+from federation.store.store import Store
 from federation.store.writer import Writer
 from slurm_plugin.agent.ready import tell_ready
 
@@ -101,6 +107,7 @@ class Daemon:
         )
         self._desk = Desk(self._staff())
         self._near = Near(config.site, self._bulk.inputs, self._bulk.results, self._bulk.outputs)
+        self._overflow = self._made_overflow()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["asyncio.Task[None]"]:
@@ -115,6 +122,8 @@ class Daemon:
             stack.push_async_callback(self._mover.close)
             port = await stack.enter_async_context(served(self._front, self._links, self._bulk))
             await stack.enter_async_context(self._desk.open(config.local.socket))
+            if self._overflow is not None:
+                await stack.enter_async_context(self._overflow.open())
             gc.freeze()  # what a daemon is made of lives as long as it does: no collection has to look at it
             log.info("daemon.started", extra={"site": config.site, "port": port, "pools": list(config.pools)})
             yield task
@@ -123,6 +132,8 @@ class Daemon:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.runner.run())
             group.create_task(self._tidied())
+            if self._overflow is not None:
+                group.create_task(self._overflow.run())
 
     def _far(self, site: str) -> Far | None:
         return self._near if site == self.config.site else self._lines.remotes.get(site)
@@ -146,6 +157,19 @@ class Daemon:
         )
         answers = Answers(Office(runner=self.runner, mover=self._mover, addresses=addresses))
         return Staff(front=front, answers=answers, mover=self._mover, audit=self._audit, admins=config.local.admins)
+
+    def _made_overflow(self) -> Overflow | None:
+        config = self.config.overflow
+        if config is None:
+            return None
+        house = OverflowHouse(
+            runner=self.runner,
+            mover=self._mover,
+            spool=self._spool,
+            account=local_account,
+            environment=lambda: self.config.local.environment,
+        )
+        return Overflow(config, house, SharedSlurm(config.slurm))
 
     async def reload(self) -> None:
         """Take up what fed.yaml says now, as far as that goes. Raises FedError: what it said before is in force."""
@@ -174,11 +198,25 @@ class Daemon:
         """Drop what is kept of jobs that the journal does not know; younger ones may be submitted just now."""
         tokens = await asyncio.to_thread(lambda: list(self._spool.tokens()))
         for start in range(0, len(tokens), TIDY_PAGE):
-            for token, job in (await self._jobs(tokens[start : start + TIDY_PAGE])).items():
-                if job is not None and job.state is Origin.DONE:
+            page = tokens[start : start + TIDY_PAGE]
+            written = await self._written(page)
+            for token, job in (await self._jobs(page)).items():
+                done = job is not None and job.state is Origin.DONE
+                if done and token in written:
+                    await asyncio.to_thread(self._spool.drop, token)
+                elif done:
                     await asyncio.to_thread(self._spool.drop_inputs, token)
                 elif job is None and (token.int >> 80) / 1000 < time.time() - TIDY_S:
                     await asyncio.to_thread(self._spool.drop, token)
+
+    async def _written(self, tokens: Sequence[UUID]) -> set[UUID]:
+        """Jobs of Slurm's that are over there: what they wrote is in their own files."""
+
+        def over(store: Store, token: UUID) -> bool:
+            burst = by_token(store, token)
+            return burst is not None and burst.phase is Phase.CLOSED
+
+        return await self.runner.read(lambda store: {token for token in tokens if over(store, token)})
 
     async def _jobs(self, tokens: Sequence[UUID]) -> dict[UUID, Job | None]:
         return await self.runner.read(lambda store: {token: store.job(token) for token in tokens})

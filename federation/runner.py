@@ -11,8 +11,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 from uuid import UUID
@@ -78,7 +78,7 @@ class Runner:
         writer.failed = lambda error: self._troubled("what is due", error)
         self.dropped: Counter[str] = Counter()  # effects, by kind
         self.forgotten = 0  # portions that retention dropped
-        self.watched: dict[UUID, Callable[[Job], None]] = {}  # who hears of each change of a job, once it is durable
+        self._watched: dict[UUID, list[Callable[[Job], None]]] = {}
         self._trouble, self._trouble_at = "", 0.0
 
     # -- what users ask
@@ -106,6 +106,18 @@ class Runner:
     async def read(self, call: Callable[[Store], T]) -> T:
         """A short look at the journal."""
         return await self._writer.run(call)
+
+    @contextmanager
+    def watching(self, token: UUID, told: Callable[[Job], None]) -> Iterator[None]:
+        """Inside, `told` hears of each change of this job once it is durable."""
+        all_told = self._watched.setdefault(token, [])
+        all_told.append(told)
+        try:
+            yield
+        finally:
+            all_told.remove(told)
+            if not all_told:
+                del self._watched[token]
 
     def drain(self, on: bool = True) -> None:
         """No new jobs, of users or of peers; those that are here go on."""
@@ -180,7 +192,7 @@ class Runner:
     def _then(self, store: Store) -> tuple[list[Effect], list[Job]]:
         """What is due at the end of a group, and the watched jobs that it has changed."""
         effects: list[Effect] = []
-        store.watched = self.watched
+        store.watched = self._watched
         if self._stirred:
             self._stirred = False
             effects = self.engine.due(store, self._clock())
@@ -191,7 +203,7 @@ class Runner:
         for effect in effects:
             self._do(effect)
         for job in jobs:
-            if (told := self.watched.get(job.token)) is not None:
+            for told in tuple(self._watched.get(job.token, ())):
                 told(job)
         if self.engine.more_due:
             self._wake.set()

@@ -66,10 +66,10 @@ async def test_who_watches_a_job_hears_of_each_change_once_it_is_durable(pair: t
             heard.append(job.state)
             over.set() if job.state is Origin.DONE else None
 
-        runner.watched[token] = changed
-        await asyncio.gather(runner.accept(token, SPEC), runner.accept(other, SPEC))
-        async with asyncio.timeout(PATIENCE_S):
-            await over.wait()
+        with runner.watching(token, changed):
+            await asyncio.gather(runner.accept(token, SPEC), runner.accept(other, SPEC))
+            async with asyncio.timeout(PATIENCE_S):
+                await over.wait()
     assert (heard[0], heard[-1]) == (Origin.QUEUED, Origin.DONE)
     assert Origin.SENDING in heard
 

@@ -1,0 +1,165 @@
+"""What a proxy that says hello is given: the job between sites that is its Slurm job, begun now or a while ago.
+
+Crash: what was written down is found by the next hello, and gone on with.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from federation.access.acting import Account
+from federation.config_overflow import OverflowConfig, VirtualNodes
+from federation.errors import Refused, StoreFull, Unavailable
+from federation.model.job import Job
+from federation.model.spec import JobSpec
+from federation.overflow.arrivals import Arrival
+from federation.overflow.burst import LOOKS, Burst, Claim, Heard, SlurmJob
+from federation.overflow.bursts import burst_of
+from federation.overflow.frames import Hello
+from federation.overflow.questions import Wants
+from federation.overflow.request import Rules, files_of, spec_of
+from federation.overflow.slurm_side import SlurmSide
+from federation.overflow.slurm_site import SlurmSite
+from federation.overflow.staging import Source, take
+from federation.overflow.visit import Visit
+from federation.runner import Runner
+from federation.stage.spool import Spool
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0  # between tries while Slurm, the journal or the disk does not let it go on
+WAITS_S = 0.3  # between looks at whether the attempt before is over
+PATIENCE_S = 3.0  # until a job's output says what it waits for
+
+
+class Slurm(SlurmSite, Wants, Protocol):
+    """What is asked of Slurm here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What arrivals are dealt with by. `environment`: variables that cross without being asked for."""
+
+    config: OverflowConfig
+    runner: Runner
+    slurm: Slurm
+    side: SlurmSide
+    spool: Spool
+    account: Callable[[str], Account]
+    environment: Callable[[], tuple[str, ...]]
+    settled: Callable[[], None] = lambda: None
+
+
+class Attaching:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def attached(self, visit: Visit) -> tuple[Burst, Job]:
+        """The job that it is, durable. Waits while Slurm does not answer, or an attempt before it is not over.
+
+        Raises Refused, with what the user is told.
+        """
+        nodes = self._desk.config.serving(visit.hello.node)
+        if nodes is None:
+            raise Refused(f"{visit.hello.node} is no virtual node of this site", hint="see overflow.nodes in fed.yaml")
+        if visit.caller.uid == 0:
+            raise Refused("root's jobs do not run elsewhere")
+        unknown, since, told = 0, asyncio.get_running_loop().time(), False
+        while True:
+            why, wait_s = "", AGAIN_S
+            try:
+                job = await self._desk.slurm.job(visit.hello.job_id)
+                unknown = unknown + 1 if job is None else 0
+                if unknown >= LOOKS:
+                    raise Refused(f"Slurm knows no job {visit.hello.job_id}")
+                if job is not None:
+                    found = await self._admitted(visit, job, nodes)
+                    if found is not None:
+                        return found
+                    why, wait_s = "its attempt before is not over yet", WAITS_S
+            except (Unavailable, StoreFull) as error:
+                log.info("proxy.waits", extra={"job": visit.hello.job_id, "code": error.code, "why": str(error)})
+                why = str(error)
+            if why and not told and asyncio.get_running_loop().time() - since > PATIENCE_S:
+                told = True
+                await visit.remark(f"waits: {why}")
+            await asyncio.sleep(wait_s)
+
+    async def _admitted(self, visit: Visit, job: SlurmJob, nodes: VirtualNodes) -> tuple[Burst, Job] | None:
+        """None: not yet. Raises Refused, Unavailable, StoreFull."""
+        desk, hello = self._desk, visit.hello
+        _check(visit, job, desk.config.partition)
+        ending = job.state == "COMPLETING"
+        if ending and await desk.runner.read(lambda store: burst_of(store, job.job_id)) is None:
+            raise Refused("it was ended before it began")
+        what, burst = await desk.side.arrived(
+            Arrival(
+                job=job,
+                restarts=hello.restarts,
+                node=hello.node,
+                pool=nodes.pool,
+                user=visit.caller.user,
+                stdout_size=hello.stdout_size,
+                stderr_size=hello.stderr_size,
+            )
+        )
+        if what is Claim.STALE:
+            raise Refused("this run of the job is over in Slurm")
+        if what is Claim.WAIT or burst is None:
+            desk.settled()
+            return None
+        if (cut := _cut_off(burst, hello)) != burst:
+            await desk.side.change(
+                burst.token, lambda one: replace(one, stdout_base=cut.stdout_base, stderr_base=cut.stderr_base)
+            )
+        await visit.welcome(cut)
+        if ending:
+            await visit.hears(Heard(signal=signal.SIGTERM, from_stepd=True, restarts=hello.restarts))
+        known = await desk.runner.read(lambda store: store.job(burst.token))
+        return cut, known or await self._accepted(visit, job, burst, nodes)
+
+    async def _accepted(self, visit: Visit, job: SlurmJob, burst: Burst, nodes: VirtualNodes) -> Job:
+        desk, hello = self._desk, visit.hello
+        wants = await desk.slurm.asked(job.job_id)
+        if wants is None:
+            raise Unavailable("Slurm does not know the job now")
+        rules = Rules(environment=desk.environment(), pool=burst.pool, shared_files=nodes.shared_files)
+        own = replace(job, limit_s=burst.limit_s)  # not what Slurm has been told since
+        spec = await self._staged(spec_of(hello, own, wants, burst.user, rules), hello, burst)
+        return await desk.side.accept(burst.token, spec)
+
+    async def _staged(self, spec: JobSpec, hello: Hello, burst: Burst) -> JobSpec:
+        """With its files, and where those it leaves are brought. Nothing where both sites share them."""
+        shared = spec.batch is not None and bool(spec.batch.folder)
+        patterns = () if shared else files_of(hello).inputs
+        if not patterns and not spec.outputs:
+            return spec
+        account = await asyncio.to_thread(self._desk.account, burst.user)
+        source = Source(account=account, folder=hello.folder, patterns=patterns)
+        return replace(spec, inputs=await take(self._desk.spool, burst.token, source))
+
+
+def _check(visit: Visit, job: SlurmJob, partition: str) -> None:
+    """Raises Refused for what Slurm does not confirm."""
+    hello, caller = visit.hello, visit.caller
+    if job.uid != caller.uid:
+        raise Refused(f"job {hello.job_id} is not {caller.user}'s")
+    if not job.batch:
+        raise Refused("only batch jobs run on virtual nodes", hint="sbatch")
+    if hello.node not in job.nodes:
+        raise Refused(f"job {hello.job_id} does not run on {hello.node} now")
+    if partition not in job.partitions:
+        raise Refused(f"job {hello.job_id} did not come through partition {partition}")
+
+
+def _cut_off(burst: Burst, hello: Hello) -> Burst:
+    """A file that has less than it had before the job is not the one that it was: all is written to it anew."""
+    again = hello.stdout_next < 0
+    return replace(
+        burst,
+        stdout_base=min(burst.stdout_base, hello.stdout_size) if again else burst.stdout_base,
+        stderr_base=min(burst.stderr_base, hello.stderr_size) if again else burst.stderr_base,
+    )

@@ -1,0 +1,71 @@
+"""Overflow in service, put together from fed.yaml's `overflow:` and what the daemon has."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from federation.access.acting import Account
+from federation.config_overflow import OverflowConfig
+from federation.overflow.attaching import Attaching, Desk, Slurm
+from federation.overflow.gateway import Gateway
+from federation.overflow.reconcile import Place, Reconcile
+from federation.overflow.slurm_side import SlurmSide
+from federation.overflow.visit import Staff
+from federation.ports import Now
+from federation.runner import Runner
+from federation.stage.mover import Mover
+from federation.stage.spool import Spool
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What the daemon has. `account`: a user of this host; `environment`: what crosses without being asked for."""
+
+    runner: Runner
+    mover: Mover
+    spool: Spool
+    account: Callable[[str], Account]
+    environment: Callable[[], tuple[str, ...]]
+
+
+class Overflow:
+    """`open` and `run` are its whole use."""
+
+    def __init__(self, config: OverflowConfig, house: House, slurm: Slurm) -> None:
+        self._config = config
+        self.side = SlurmSide(house.runner, slurm, config.longest_wait_s, now)
+        place = Place(partition=config.partition, serves=lambda node: config.serving(node) is not None)
+        self.reconcile = Reconcile(house.runner, slurm, self.side, place, now)
+        desk = Desk(
+            config=config,
+            runner=house.runner,
+            slurm=slurm,
+            side=self.side,
+            spool=house.spool,
+            account=house.account,
+            environment=house.environment,
+            settled=self.reconcile.poke,
+        )
+        staff = Staff(runner=house.runner, mover=house.mover, side=self.side, settled=self.reconcile.poke)
+        self.gateway = Gateway(Attaching(desk), staff)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """The gateway's socket, for as long as the block lasts. Raises ConfigError."""
+        async with self.gateway.open(self._config.socket):
+            log.info("overflow.open", extra={"partition": self._config.partition})
+            yield
+
+    async def run(self) -> None:
+        """The loops, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.reconcile.run())
+
+
+def now() -> Now:
+    return Now(wall=time.time(), mono=time.monotonic())

@@ -1,0 +1,176 @@
+"""One proxy's visit: what it says is taken in, what its job writes is relayed, and it is told how the job has ended."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from federation.access.local import Caller
+from federation.errors import FedError
+from federation.model.job import Job
+from federation.model.states import End, Origin
+from federation.overflow.burst import Burst, Ending, Ends, Heard, Way
+from federation.overflow.frames import (
+    HEAD,
+    Acknowledged,
+    Ended,
+    Hello,
+    Ping,
+    Refusal,
+    Remark,
+    Signalled,
+    Welcome,
+    from_proxy,
+    length,
+    to_proxy,
+)
+from federation.overflow.relay import Relay
+from federation.overflow.slurm_side import SlurmSide
+from federation.runner import Runner
+from federation.stage.mover import Mover
+
+log = logging.getLogger(__name__)
+
+MOST_HEARD = 100  # signals, and pings, that wait to be dealt with; more are not read
+BY_SLURM_S = 120.0  # longest wait for the TERM of a Slurm that was told to end the job
+_STOPPED = frozenset({Ends.CANCEL, Ends.TIMEOUT, Ends.REQUEUE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staff:
+    """What visits are served with. `settled` is called when something is to be looked at on Slurm's side."""
+
+    runner: Runner
+    mover: Mover
+    side: SlurmSide
+    settled: Callable[[], None] = lambda: None
+
+
+class Visit:
+    """From a hello on. `served` begins once Slurm has confirmed what was said in it."""
+
+    def __init__(self, staff: Staff, caller: Caller, hello: Hello, writer: asyncio.StreamWriter) -> None:
+        self.staff, self.caller, self.hello = staff, caller, hello
+        self._writer = writer
+        self.burst: Burst | None = None  # once its job is on record
+        self._began = Welcome(stdout=0, stderr=0)
+        self._relay: Relay | None = None
+        self._answering: asyncio.Task[None] | None = None
+        self._heard: asyncio.Queue[Signalled | Ping] = asyncio.Queue(MOST_HEARD)
+        self._by_slurm = asyncio.Event()  # Slurm is ending the job
+
+    # -- what it says
+
+    async def listen(self, reader: asyncio.StreamReader) -> None:
+        """Until it has gone. Raises ValueError for what no proxy says, and IncompleteReadError at the end."""
+        while True:
+            kind, size = length(await reader.readexactly(HEAD.size), most_hello=0)
+            match from_proxy(kind, await reader.readexactly(size)):
+                case Acknowledged() as message:
+                    if self._relay is None:
+                        raise ValueError("nothing was sent, and something was acknowledged")
+                    self._relay.acknowledged(message.stdout, message.stderr)
+                case Signalled() | Ping() as message:
+                    await self._heard.put(message)
+
+    async def _answer(self) -> None:
+        """Signals in their order; a ping behind one is answered once that was dealt with."""
+        while True:
+            message = await self._heard.get()
+            if isinstance(message, Ping):
+                await self.say(to_proxy(message))
+                continue
+            heard = Heard(signal=message.number, from_stepd=message.from_stepd, restarts=self.hello.restarts)
+            await self.hears(heard)
+
+    async def hears(self, heard: Heard) -> None:
+        try:
+            ends = await self.staff.side.heard(self.hello.job_id, heard)
+        except FedError as error:  # what Slurm has on record of it is looked at every few seconds
+            log.warning("burst.signal_lost", extra={"job": self.hello.job_id, "why": str(error)})
+            return
+        if ends in _STOPPED:
+            self._by_slurm.set()
+            self.staff.settled()
+
+    # -- what it is told
+
+    async def say(self, frame: bytes, data: bytes = b"") -> None:
+        self._writer.write(frame)
+        if data:
+            self._writer.write(data)
+        await self._writer.drain()
+
+    async def remark(self, text: str) -> None:
+        await self.say(to_proxy(Remark(text=text)))
+
+    def cut(self) -> None:
+        """Another one is there for its job."""
+        self._writer.transport.abort()
+
+    async def welcome(self, burst: Burst) -> None:
+        """Its job is on record here: from now on its signals mean something. Said once."""
+        if self.burst is None:
+            self.burst = burst
+            self._began = self._begin(burst)
+            await self.say(to_proxy(self._began))
+            self._answering = asyncio.create_task(self._answer())
+
+    async def served(self, burst: Burst, job: Job) -> Ended:
+        """How it ends, once the proxy has written all that the job wrote. Raises Refused: it never runs."""
+        relay = self._relay = Relay(self.staff.mover, job, self._began, self.say)
+        with self.staff.runner.watching(burst.token, relay.changed):
+            found = await self.staff.runner.read(lambda store: store.job(burst.token))
+            if found is not None:
+                relay.changed(found)
+            return await self._end(burst, await relay.run())
+
+    async def close(self) -> None:
+        if self._answering is not None:
+            self._answering.cancel()
+            await asyncio.gather(self._answering, return_exceptions=True)
+
+    async def refused(self, why: str) -> bytes:
+        """Nothing of it is to run. Its last frame: of a job that Slurm is ending, no word in its output."""
+        if self.burst is not None:
+            await self.staff.side.stop(self.burst.token, why)
+            self.staff.settled()
+        if self._by_slurm.is_set():
+            return to_proxy(Ended(by_signal=True, value=signal.SIGTERM))
+        return to_proxy(Refusal(text=why))
+
+    def _begin(self, burst: Burst) -> Welcome:
+        """The first bytes that it wants: from where it was, or from what its files have beyond what they had before."""
+        hello = self.hello
+        return Welcome(
+            stdout=hello.stdout_next if hello.stdout_next >= 0 else max(0, hello.stdout_size - burst.stdout_base),
+            stderr=hello.stderr_next if hello.stderr_next >= 0 else max(0, hello.stderr_size - burst.stderr_base),
+        )
+
+    async def _end(self, burst: Burst, job: Job) -> Ended:
+        if self._by_slurm.is_set():
+            return _as_it_was(job)
+        ending = await self.staff.side.end(burst.token)
+        log.info("burst.over", extra={"job": burst.name, "token": str(burst.token), "way": ending.way.value})
+        if ending.way not in (Way.EXIT, Way.SIGNAL):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BY_SLURM_S):
+                    await self._by_slurm.wait()
+                return _as_it_was(job)
+        self.staff.settled()
+        return _ended(ending)
+
+
+def _ended(ending: Ending) -> Ended:
+    return Ended(by_signal=ending.way is Way.SIGNAL, value=ending.value)
+
+
+def _as_it_was(job: Job) -> Ended:
+    """Of a job that Slurm has ended, whose script may have had its own word about it."""
+    outcome = job.outcome
+    if outcome is not None and outcome.end is End.EXITED and job.state is Origin.DONE:
+        return Ended(by_signal=False, value=outcome.exit_code or 0)
+    by = outcome.signal if outcome is not None and outcome.signal else int(signal.SIGTERM)
+    return Ended(by_signal=True, value=by)

@@ -1,0 +1,323 @@
+"""Proxies come to a gateway: a job of Slurm's runs elsewhere, once, and its output and its end come to its proxy."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from federation.access.rates import Rate
+from federation.overflow import gateway
+from federation.overflow.frames import Acknowledged, Ended, Refusal, Stream
+from slurm_plugin.lab.people import ensure_people
+from tests.integration.federation.daemons import passable
+from tests.integration.federation.overflow.gate import NODE, OTHER, USER, Gate, Proxy, connected, until
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    ensure_people()
+    with passable() as found:
+        yield found
+
+
+@pytest.fixture
+def gate(folder: Path) -> Gate:
+    return Gate(folder)
+
+
+def exited(code: int) -> Ended:
+    return Ended(by_signal=False, value=code)
+
+
+def ended_by(number: int) -> Ended:
+    return Ended(by_signal=True, value=number)
+
+
+async def test_a_job_runs_elsewhere_and_its_output_and_code_are_its_proxys(gate: Gate) -> None:
+    proxy = gate.proxy(
+        b'echo out; echo err >&2; id -un; echo "$1 $DATA$LANG"; exit 7\n', args=(b"-n  x",), env=((b"DATA", b"d"),)
+    )
+    async with gate.up():
+        assert await proxy.run() == exited(7)
+    assert (proxy.output, proxy.errors) == (b"out\nalice\n-n  x d\n", b"err\n")
+    assert proxy.remarks == []
+
+
+async def test_streams_that_are_one_file_come_in_their_order(gate: Gate) -> None:
+    proxy = gate.proxy(b"for n in 1 2 3; do echo out $n; echo err $n >&2; done\n", joined=True)
+    async with gate.up():
+        assert await proxy.run() == exited(0)
+    assert (proxy.output, proxy.errors) == (b"out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n", b"")
+
+
+async def test_a_death_by_a_signal_is_the_proxys_death_by_the_same(gate: Gate) -> None:
+    proxy = gate.proxy(b"kill -SEGV $$\n")
+    async with gate.up():
+        assert await proxy.run() == ended_by(11)
+
+
+LOOP = b"""n=0
+while [ ! -e %s/stop ]; do n=$((n + 1)); echo line $n; echo err $n >&2; sleep 0.01; done
+echo $n > %s/count
+exit 3
+"""
+
+
+def wrote(proxy: Proxy, most: int) -> bool:
+    return len(proxy.output) > most
+
+
+async def test_output_is_whole_over_restarts_of_the_daemon_and_nothing_runs_twice(gate: Gate) -> None:
+    home = bytes(gate.home)
+    proxy = gate.proxy(LOOP % (home, home))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        for most in (300, 600, 900):
+            async with gate.up():
+                await until(partial(wrote, proxy, most))
+        (gate.home / "stop").touch()
+        async with gate.up():
+            assert await running == exited(3)
+    count = int((gate.home / "count").read_text())
+    assert proxy.output == b"".join(b"line %d\n" % n for n in range(1, count + 1))
+    assert proxy.errors == b"".join(b"err %d\n" % n for n in range(1, count + 1))
+
+
+WAITS = b"""echo begins
+touch %s/begun
+until [ -e %s/go-on ]; do sleep 0.01; done
+echo ends
+"""
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_run_that_slurm_starts_again_goes_on_with_what_runs(gate: Gate, keeps: bool) -> None:
+    """Its slurmstepd was killed. Files that are opened anew get all of it, those that are appended to the rest."""
+    home = bytes(gate.home)
+    job = gate.job()
+    first = gate.proxy(WAITS % (home, home), job)
+    async with gate.up():
+        first.files[Stream.STDOUT] += b"before\n" * keeps
+        dies = asyncio.create_task(first.run())
+        await until(lambda: first.output.endswith(b"begins\n"))
+        dies.cancel()
+        again = gate.slurm.put(replace(job, restarts=1, submitted_at=200, started_at=320))
+        second = gate.proxy(b"touch wrong\n", again)
+        second.files[Stream.STDOUT] += first.output * keeps
+        (gate.home / "go-on").touch()
+        assert await second.run() == exited(0)
+    assert second.output == b"before\n" * keeps + b"begins\nends\n"
+    assert not (gate.home / "wrong").exists()
+    assert len(list(gate.jobs.attempts())) == 1
+
+
+async def test_the_end_of_a_job_waits_for_a_proxy(gate: Gate) -> None:
+    job = gate.job()
+    first = gate.proxy(b"touch %s/begun; echo all; exit 9\n" % bytes(gate.home), job)
+    async with gate.up() as up:
+        dies = asyncio.create_task(first.run())
+        await gate.waits_for(gate.home / "begun")
+        dies.cancel()
+        key = next(iter(gate.jobs.attempts()))
+        await up.sees(key.token, lambda found: found.outcome is not None)
+    second = gate.proxy(b"", gate.slurm.put(replace(job, restarts=1, submitted_at=200)))
+    async with gate.up():
+        assert await second.run() == exited(9)
+    assert second.output == b"all\n"
+
+
+SLEEPS = b"trap 'echo got; exit 5' USR1\ntouch %s/begun\nwhile :; do sleep 0.05; done\n"
+
+
+async def test_a_signal_reaches_the_script_and_no_other_does(gate: Gate) -> None:
+    proxy = gate.proxy(SLEEPS % bytes(gate.home))
+    async with gate.up() as up, asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        await gate.waits_for(gate.home / "begun")
+        key = next(iter(gate.jobs.attempts()))
+        await up.sees(key.token, lambda found: found.started_at is not None)
+        await proxy.signal(signal.SIGUSR1)
+        assert await running == exited(5)
+    assert proxy.output == b"got\n"
+
+
+ENDS = [("CANCELLED", "None"), ("TIMEOUT", "TimeLimit")]
+
+
+@pytest.mark.parametrize(("state", "reason"), ENDS)
+async def test_what_slurm_ends_is_stopped_and_its_last_words_come(gate: Gate, state: str, reason: str) -> None:
+    script = b"trap 'echo last; kill -KILL $$' TERM\ntouch %s/begun\nwhile :; do sleep 0.05; done\n"
+    job = gate.job()
+    proxy = gate.proxy(script % bytes(gate.home), job)
+    async with gate.up(), asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        await gate.waits_for(gate.home / "begun")
+        gate.slurm.put(replace(job, state="COMPLETING", reason=reason))
+        await proxy.signal(signal.SIGTERM)
+        assert await running == ended_by(signal.SIGKILL)
+    assert proxy.output == b"last\n"
+
+
+async def test_a_job_that_is_cancelled_before_it_begins_there_never_does(gate: Gate) -> None:
+    gate.cpus = 1
+    (taken := gate.proxy(WAITS % (bytes(gate.home), bytes(gate.home)), gate.job(7)))
+    proxy = gate.proxy(b"touch wrong\n")
+    async with gate.up(), asyncio.TaskGroup() as group:
+        first = group.create_task(taken.run())
+        await gate.waits_for(gate.home / "begun")
+        running = group.create_task(proxy.run())
+        await proxy.welcomed.wait()
+        gate.job(state="COMPLETING")
+        await proxy.signal(signal.SIGTERM)
+        assert await running == ended_by(signal.SIGTERM)
+        (gate.home / "go-on").touch()
+        assert await first == exited(0)
+    assert proxy.output == proxy.errors == b""
+
+
+async def test_a_requeue_by_the_user_begins_anew_once_the_old_attempt_is_over(gate: Gate) -> None:
+    home = bytes(gate.home)
+    script = b"echo $$ >> %s/runs\ntouch %s/begun\n[ ! -e %s/again ] || exit 4\nwhile :; do sleep 0.05; done\n"
+    job = gate.job()
+    first = gate.proxy(script % (home, home, home), job)
+    async with gate.up(), asyncio.TaskGroup() as group:
+        running = group.create_task(first.run())
+        await gate.waits_for(gate.home / "begun")
+        gate.slurm.put(replace(job, state="COMPLETING", restarts=1))
+        await first.signal(signal.SIGTERM)
+        assert await running == ended_by(signal.SIGTERM)
+        (gate.home / "again").touch()
+        again = gate.slurm.put(replace(job, restarts=1, submitted_at=200, started_at=320))
+        second = gate.proxy(script % (home, home, home), again)
+        assert await second.run() == exited(4)
+    assert len((gate.home / "runs").read_text().split()) == 2
+    assert len({key.token for key in gate.jobs.attempts()}) == 2
+
+
+# -- who comes with somebody else's, or with nothing
+
+
+async def refused(gate: Gate, proxy: Proxy) -> str:
+    async with gate.up():
+        ended = await proxy.run()
+    assert isinstance(ended, Refusal)
+    assert not list(gate.jobs.attempts())
+    return ended.text
+
+
+async def test_a_job_of_somebody_elses_is_not_given_to_him(gate: Gate) -> None:
+    gate.job(user=OTHER)
+    assert await refused(gate, gate.proxy(b"", gate.slurm.records[42])) == "job 42 is not alice's"
+
+
+async def test_a_job_that_does_not_run_there_does_not_begin(gate: Gate) -> None:
+    for wrong, why in (
+        ({"nodes": ("cloud-hpc-2",)}, f"job 42 does not run on {NODE} now"),
+        ({"partitions": ("gpu",)}, "job 42 did not come through partition cloud"),
+        ({"batch": False}, "only batch jobs run on virtual nodes"),
+        ({"state": "PENDING"}, "this run of the job is over in Slurm"),
+        ({"state": "COMPLETING"}, "it was ended before it began"),
+        ({"restarts": 1}, "this run of the job is over in Slurm"),
+    ):
+        job = gate.job()
+        gate.slurm.put(replace(job, **wrong))
+        assert await refused(gate, gate.proxy(b"", job)) == why
+
+
+async def test_a_node_that_is_none_of_ours_and_a_job_that_slurm_does_not_know_are_refused(gate: Gate) -> None:
+    job = gate.job()
+    assert "n1 is no virtual node" in await refused(gate, gate.proxy(b"", job, node="n1"))
+    del gate.slurm.records[42]
+    assert await refused(gate, gate.proxy(b"", job)) == "Slurm knows no job 42"
+
+
+async def test_what_no_backend_could_run_is_refused_with_a_sentence_and_leaves_nothing(gate: Gate) -> None:
+    job = gate.job()
+    proxy = gate.proxy(b"", job)
+    proxy.hello = replace(proxy.hello, script=b"echo no shebang\n")
+    text = await refused(gate, proxy)
+    assert "must begin with #!" in text
+    async with gate.up():  # and the journal has it as stopped: the next run begins anew
+        again = gate.slurm.put(replace(job, restarts=1, submitted_at=200))
+        assert await gate.proxy(b"exit 6\n", again).run() == exited(6)
+
+
+async def test_a_pool_that_refuses_a_job_for_good_ends_it(gate: Gate) -> None:
+    gate.slurm.wants = replace(gate.slurm.wants, cpus=65)
+    assert "the job wants 65" in await refused(gate, gate.proxy(b""))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"H\xff\xff\xff\xff",
+        b"H\x00\xc0\x00\x01",
+        b"A\x00\x00\x00\x10" + bytes(16),
+        b"H\x00\x00\x00\x03\x02\x00\x00",
+        b"\x00" * 5,
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_what_is_no_hello_is_hung_up_on_and_harms_nobody(gate: Gate, said: bytes) -> None:
+    async with gate.up():
+        reader, writer = await asyncio.open_unix_connection(sock=connected(gate.socket, USER))
+        writer.write(said)
+        async with asyncio.timeout(30):
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        writer.close()
+        assert await gate.proxy(b"exit 2\n").run() == exited(2)
+
+
+async def test_who_acknowledges_what_was_never_sent_is_hung_up_on(gate: Gate) -> None:
+    proxy = gate.proxy(WAITS % (bytes(gate.home), bytes(gate.home)))
+    async with gate.up(), asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        await until(lambda: proxy.output == b"begins\n")
+        await proxy.say(Acknowledged(stdout=10_000, stderr=0))
+        (gate.home / "go-on").touch()
+        assert await running == exited(0)
+    assert proxy.output == b"begins\nends\n"
+
+
+async def test_one_user_can_not_take_all_connections_by_saying_nothing(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "MOST_STRANGERS", 3)
+    async with gate.up(), asyncio.TaskGroup() as group:
+        silent = [await asyncio.open_unix_connection(sock=connected(gate.socket, OTHER)) for _ in range(4)]
+        assert await silent[3][0].read() == b""
+        assert await group.create_task(gate.proxy(b"exit 2\n").run()) == exited(2)
+        for _, writer in silent:
+            writer.close()
+
+
+# -- Slurm, or the disk, is away
+
+
+async def test_a_slurm_that_does_not_answer_is_waited_for(gate: Gate) -> None:
+    gate.slurm.away = True
+    proxy = gate.proxy(b"exit 2\n", gate.job())
+    async with gate.up(), asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        await until(lambda: bool(proxy.remarks))
+        assert proxy.remarks == ["waits: slurmctld does not answer"]
+        assert not list(gate.jobs.attempts())
+        gate.slurm.away = False
+        assert await running == exited(2)
+
+
+async def test_ends_are_given_out_no_faster_than_a_slurmctld_likes(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "ENDS", Rate(per_s=5.0, burst=1.0))
+    proxies = [gate.proxy(b"", gate.job(nth)) for nth in range(1, 5)]
+    loop = asyncio.get_running_loop()
+    async with gate.up(), asyncio.TaskGroup() as group:
+        ends: list[float] = []
+        for proxy in proxies:
+            group.create_task(proxy.run()).add_done_callback(lambda _: ends.append(loop.time()))
+    assert ends[-1] - ends[0] > 0.5
