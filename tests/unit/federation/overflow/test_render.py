@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from federation.overflow.checks import check
-from federation.overflow.render import PARTS, side_of, texts
 from federation.overflow.facts import Rule
+from federation.overflow.render import PARTS, side_of, texts
 from slurm_plugin.pool import GresNames
 from slurm_plugin.slurm.facts import File, Live
 from slurm_plugin.slurm.gateway import partition_line
