@@ -1,5 +1,6 @@
 """`fed jobs`, `show`, `explain`, `logs`, `wait`, `cancel`, `signal`, `requeue`: what is asked about jobs."""
 
+import re
 import signal as signals
 import sys
 from pathlib import Path
@@ -9,12 +10,15 @@ import typer
 
 from federation.cli.client import ask, asked
 from federation.cli.options import DEFAULT_SOCKET, Json, Socket
+from federation.cli.overflow import explained, overflow_job_view
 from federation.cli.render import explain_lines, job_lines, job_view, label, printable, show_lines, state
 from federation.desk.view import FedJobList, FedJobView
 from federation.errors import ConfigError, OutcomeUnknown
 from slurm_plugin.cli.output import emit, emit_document, say
 
 TIMED_OUT, OTHERWISE = 124, 1  # exit codes of `wait` for a job that had none of its own
+
+_SLURM_JOB = re.compile(r"[1-9]\d*(_\d+)?")  # a token of ours begins with a 0
 
 JobName = Annotated[str, typer.Argument(metavar="[JOB]", help="Its token or the begin of it. Default: your newest.")]
 JobNames = Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs, arrays. Default: your newest.")]
@@ -41,8 +45,23 @@ def show(job: JobName = "", socket: Socket = DEFAULT_SOCKET, json: Json = False)
     emit_document("fed-job", view) if json else emit(show_lines(view))
 
 
-def explain(job: JobName = "", socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
-    """Say why a job is where it is, and what speaks for and against each pool."""
+def explain(
+    job: Annotated[
+        str, typer.Argument(metavar="[JOB]", help="Of fed, or of the Slurm here. Default: your newest.")
+    ] = "",
+    socket: Socket = DEFAULT_SOCKET,
+    json: Json = False,
+) -> None:
+    """Say why a job is where it is, and what speaks for and against each pool; of Slurm's jobs, why they stay or go."""
+    if _SLURM_JOB.fullmatch(job):
+        found = overflow_job_view(ask(socket, "overflow_job", job=job))
+        if json:
+            emit_document("fed-overflow-job", found)
+            return
+        emit([explained(found)])
+        if not found.token:
+            return
+        job = found.token
     view = job_view(ask(socket, "show", job=job))
     emit_document("fed-job", view) if json else emit(explain_lines(view))
 

@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from federation.cli import check, jobs, pki, site
+from federation.cli.overflow import overflow
 from federation.cli.render import printable
 from federation.cli.submit import submit
 from federation.errors import ConfigError, FedError
@@ -32,6 +33,7 @@ app.command("signal")(jobs.signal)
 app.command("requeue")(jobs.requeue)
 app.command("peers")(site.peers)
 app.command("pools")(site.pools)
+app.command("overflow")(overflow)
 app.command("drain")(site.drain)
 app.command("doctor")(site.doctor)
 app.command("daemon")(site.daemon)

@@ -13,6 +13,7 @@ from federation.access.audit import Audit, Entry
 from federation.access.local import Caller, caller_of, listening
 from federation.desk.answers import Answers
 from federation.desk.logs import Said, logs
+from federation.desk.overflow import OverflowAnswers
 from federation.desk.submit import Front, submit
 from federation.desk.talk import MAX_LINE, failed, line, parsed
 from federation.desk.view import FedJobList
@@ -37,6 +38,7 @@ class Staff:
     mover: Mover
     audit: Audit
     admins: tuple[str, ...]
+    overflow: OverflowAnswers | None = None  # None: no job of a Slurm here leaves it
 
 
 class Desk:
@@ -126,6 +128,8 @@ class Desk:
                 yield asdict(await answers.peers()), b""
             case "pools":
                 yield asdict(await answers.pools()), b""
+            case "overflow" | "overflow_job":
+                yield await self._overflow(caller, told), b""
             case "drain":
                 with self._audited(caller, what, str(bool(told.get("on")))):
                     yield self._drain(caller, bool(told.get("on"))), b""
@@ -145,6 +149,13 @@ class Desk:
             job = await answers.again(job)
         async for said in logs(self.staff.mover, job, answers.again, follow=follow):
             yield said
+
+    async def _overflow(self, caller: Caller, told: dict[str, Any]) -> dict[str, Any]:
+        if self.staff.overflow is None:
+            raise Refused("no job of a Slurm here leaves it", hint="see overflow in fed.yaml")
+        if "job" in told:
+            return asdict(await self.staff.overflow.job(caller, str(told["job"])))
+        return asdict(await self.staff.overflow.status(caller, dry=bool(told.get("dry"))))
 
     def _drain(self, caller: Caller, on: bool) -> dict[str, Any]:
         if not caller.admin:

@@ -90,3 +90,41 @@ class BudgetView:
 class PoolList:
     pools: tuple[PoolView, ...]
     budgets: tuple[BudgetView, ...]  # of accounts that have one of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverflowRuleView:
+    partition: str  # that users ask for
+    waiting: int  # jobs, elements of arrays each
+    widened: int  # of these, may run there
+    running: int  # there
+    most_jobs: int
+    spent: float  # today, or reserved by what runs there
+    reserved: float  # by what is widened
+    spend_per_day: float | None  # None: any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverflowJobView:
+    job: str  # as Slurm's commands name it
+    uid: int
+    partition: str  # whose rule is meant; empty: there is none
+    state: str  # stays, widened, running; to_widen and to_recall: not done, or not yet
+    elements: int  # of an array
+    since: float  # Unix seconds from which it could have started; 0: it runs
+    price: float  # of one element that is widened now
+    pool: str  # where it runs
+    token: str  # the federation's job, where it runs
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverflowView:
+    cluster: str
+    partition: str  # of the virtual nodes
+    at: float  # Unix seconds of the look at the queue
+    dry: bool  # nothing of it was done
+    problem: str  # why the queue could not be looked at
+    rules: tuple[OverflowRuleView, ...]
+    jobs: tuple[OverflowJobView, ...]  # that the caller may see
+    more: int  # of them that are not listed

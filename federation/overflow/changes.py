@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from federation.errors import Unavailable
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
@@ -43,12 +44,18 @@ def has_started(refusal: str) -> bool:
     return _STARTED in refusal
 
 
+class Applies(Protocol):
+    async def apply(self, changes: Sequence[Change]) -> Applied:
+        """In their order, those with the same change together. Raises Unavailable: it is not known what was done."""
+
+
 class Changes:
+    """Implements Applies by scontrol."""
+
     def __init__(self, runner: Runs, *, pause_s: float = PAUSE_S) -> None:
         self._runner, self._pause_s = runner, pause_s
 
     async def apply(self, changes: Sequence[Change]) -> Applied:
-        """In their order, those with the same change together. Raises Unavailable: it is not known what was done."""
         found = Applied()
         together: dict[tuple[str, ...], list[str]] = {}
         for change in changes:

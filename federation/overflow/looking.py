@@ -18,7 +18,7 @@ from federation.overflow.facts import Facts, Waiting, Widened
 from federation.overflow.offers import Behind, Market
 from federation.overflow.queued import Names, Queued
 from federation.overflow.rules import ours, rule_of
-from federation.overflow.waiting import Queue, Running
+from federation.overflow.waiting import Reads, Running
 from federation.policy.choose import Pool
 from federation.ports import Now
 from federation.store.store import Store
@@ -43,7 +43,7 @@ class Sources:
     config: Callable[[], OverflowConfig]
     journal: Journal
     engine: SiteEngine
-    queue: Queue
+    queue: Reads
     expects: Expects | None = None  # None: nobody knows more than Slurm
     clock: Callable[[], Now] = _now
 

@@ -5,7 +5,7 @@ import secrets
 import string
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from federation.errors import Unavailable
 from federation.overflow import queued
@@ -32,14 +32,24 @@ class Running:
     root: int
 
 
-class Queue:
+class Reads(Protocol):
     """Every call raises Unavailable when slurmctld does not answer, or not so that it can be read."""
+
+    async def partitions(self) -> dict[str, str]:
+        """Every partition, hidden ones too, and what sinfo calls its door: up, down, drain, inact."""
+
+    async def waiting(self, partitions: Collection[str], names: Names) -> tuple[Queued, ...]: ...
+
+    async def running(self, cloud: str) -> tuple[Running, ...]: ...
+
+
+class Queue:
+    """Implements Reads by squeue and sinfo."""
 
     def __init__(self, runner: Runs) -> None:
         self._runner = runner
 
     async def partitions(self) -> dict[str, str]:
-        """Every partition, hidden ones too, and what sinfo calls its door: up, down, drain, inact."""
         text = await self._ask("sinfo", "--noheader", "--all", "-o", "%R %a")
         return {name: door for name, _, door in (line.strip().rpartition(" ") for line in text.splitlines())}
 

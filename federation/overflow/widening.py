@@ -11,17 +11,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from federation.engine.effects import Effect
 from federation.errors import FedError
 from federation.overflow import widened
-from federation.overflow.changes import Applied, Change, Changes, has_started
-from federation.overflow.facts import Decision, Verdict, Widened, Wish
+from federation.overflow.changes import Applied, Applies, Change, has_started
+from federation.overflow.facts import Decision, Facts, Verdict, Widened, Wish
 from federation.overflow.looking import Seen, Sources, seen
 from federation.overflow.offers import Market
 from federation.overflow.queued import Queued
-from federation.overflow.rules import decide
+from federation.overflow.rules import decide, ours
 from federation.overflow.waiting import Running
 from federation.overflow.words import word_in, worded
 from federation.store.store import Store
@@ -37,26 +38,44 @@ MOST_WORDS = 500  # jobs on which one look puts a word
 FORGET_S = 3600.0  # between clearings of what was widened long ago
 
 
+class State(StrEnum):
+    STAYS = "stays"
+    WIDENED = "widened"
+    TO_WIDEN = "to_widen"  # decided, and not done
+    TO_RECALL = "to_recall"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """A waiting job, and what was decided. `refusal`: what Slurm said when that was carried out; empty: nothing."""
 
     queued: Queued
     decision: Decision
+    state: State
     refusal: str = ""
+
+    @property
+    def tasks(self) -> int:
+        """Elements that the decision is about."""
+        return self.decision.tasks if self.decision.verdict is Verdict.WIDEN else self.decision.job.tasks
+
+    @property
+    def name(self) -> str:
+        """How Slurm's commands call them; "": that can't be said."""
+        return self.queued.name(self.tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     at: float  # Unix seconds
     judged: tuple[Judged, ...] = ()  # oldest first
-    running: tuple[tuple[Running, str], ...] = ()  # and the rule of each; "": its user asked for the partition
-    spent: dict[str, float] = field(default_factory=dict)  # today, by rule
+    running: tuple[Running, ...] = ()
+    facts: Facts | None = None  # that it was decided by
     problem: str = ""  # why nothing could be looked at
 
 
 class Widening:
-    def __init__(self, sources: Sources, changes: Changes) -> None:
+    def __init__(self, sources: Sources, changes: Applies) -> None:
         self._sources, self._changes = sources, changes
         self._refused: dict[int, tuple[float, str]] = {}  # job id -> until when, and what Slurm said
         self._forget_at = 0.0
@@ -83,40 +102,40 @@ class Widening:
         found = await seen(self._sources, {job: said for job, (_, said) in self._refused.items()})
         by_id = {one.job.job_id: one for one in found.queue}
         decisions = decide([one.job for one in found.queue], found.facts)
-        judged = [Judged(queued=by_id[each.job.job_id], decision=each) for each in decisions]
+        judged = [
+            Judged(queued=by_id[each.job.job_id], decision=each, state=_state(each, found.facts)) for each in decisions
+        ]
         if not dry:
             judged = await self._carry_out(judged, found.market)
             await self._forget(found)
-        rows = found.facts.widened
-        running = tuple((one, rows[one.root].rule if one.root in rows else "") for one in found.running)
-        return Look(at=now.wall, judged=tuple(judged), running=running, spent=dict(found.facts.spent))
+        return Look(at=now.wall, judged=tuple(judged), running=found.running, facts=found.facts)
 
     async def _carry_out(self, judged: Sequence[Judged], market: Market) -> list[Judged]:
-        moved = [each for each in judged if each.decision.verdict is not Verdict.LEAVE]
-        names = {each.decision.job.job_id: _name(each) for each in moved}
-        rows = [_row(each, market.now) for each in moved if each.decision.verdict is Verdict.WIDEN]
-        if rows:
-            await self._sources.journal.act(lambda store: _saved(store, rows))
-        named = [each for each in moved if names[each.decision.job.job_id]]
+        named = [each for each in judged if each.decision.verdict is not Verdict.LEAVE and each.name]
         named.sort(key=lambda each: each.decision.verdict is Verdict.WIDEN)  # taken back first; the order else stays
-        await self._put_words([each for each in named if each.decision.verdict is Verdict.WIDEN])
-        changes = [Change(name=names[each.decision.job.job_id], to=_to(each, market)) for each in named]
-        applied = await self._changes.apply(changes)
-        done = [self._done(each, names, applied) for each in judged]
-        await self._put_words([each for each in done if each.refusal or each.decision.verdict is not Verdict.WIDEN])
+        widen = [each for each in named if each.decision.verdict is Verdict.WIDEN]
+        if widen:
+            rows = [_row(each, market.now) for each in widen]
+            await self._sources.journal.act(lambda store: _saved(store, rows))
+        await self._put_words(widen)
+        applied = await self._changes.apply([Change(name=each.name, to=_to(each, market)) for each in named])
+        done = [self._done(each, applied) for each in judged]
+        await self._put_words([each for each in done if each.state is State.STAYS or each.refusal])
         return done
 
-    def _done(self, each: Judged, names: dict[int, str], applied: Applied) -> Judged:
-        """What Slurm said to it. What has started meanwhile is where it should be."""
-        job_id = each.decision.job.job_id
-        name = names.get(job_id)
-        if name is None or applied.done(name):
-            return each if name != "" else replace(each, refusal="its array can't be named in one word")
+    def _done(self, each: Judged, applied: Applied) -> Judged:
+        """What became of it. What has started meanwhile is where it should be."""
+        if each.decision.verdict is Verdict.LEAVE:
+            return each
+        name = each.name
+        if not name:
+            return replace(each, refusal="its array can't be named in one word")
         if name in applied.put_off:
             return replace(each, refusal="Slurm refused some of those that were to be changed with it")
-        said = applied.refused[name]
+        if (said := applied.refused.get(name)) is None:
+            return replace(each, state=State.WIDENED if each.decision.verdict is Verdict.WIDEN else State.STAYS)
         if not has_started(said) and len(self._refused) < MOST_REFUSED:
-            self._refused[job_id] = (self._sources.clock().mono + REFUSED_S, said)
+            self._refused[each.decision.job.job_id] = (self._sources.clock().mono + REFUSED_S, said)
         log.info("overflow.refused", extra={"job": name, "verdict": each.decision.verdict.value, "why": said})
         return replace(each, refusal=said)
 
@@ -125,8 +144,8 @@ class Widening:
         changes = []
         for each in judged:
             word = _word(each)
-            if word and word_in(each.queued.comment) != word and (name := _name(each)):
-                changes.append(Change(name=name, to=(f"admincomment={worded(each.queued.comment, word)}",)))
+            if word and word_in(each.queued.comment) != word and each.name:
+                changes.append(Change(name=each.name, to=(f"admincomment={worded(each.queued.comment, word)}",)))
         await self._changes.apply(changes[:MOST_WORDS])
 
     async def _forget(self, found: Seen) -> None:
@@ -138,9 +157,14 @@ class Widening:
         await self._sources.journal.act(lambda store: _dropped(store, keep, now.wall))
 
 
-def _name(each: Judged) -> str:
-    decision = each.decision
-    return each.queued.name(decision.tasks if decision.verdict is Verdict.WIDEN else decision.job.tasks)
+def _state(decision: Decision, facts: Facts) -> State:
+    """Before anything is carried out."""
+    match decision.verdict:
+        case Verdict.WIDEN:
+            return State.TO_WIDEN
+        case Verdict.RECALL:
+            return State.TO_RECALL
+    return State.WIDENED if ours(decision.job, facts) else State.STAYS
 
 
 def _to(each: Judged, market: Market) -> tuple[str, ...]:
@@ -156,8 +180,10 @@ def _to(each: Judged, market: Market) -> tuple[str, ...]:
 def _word(each: Judged) -> str:
     job, verdict = each.decision.job, each.decision.verdict
     asked = job.wish not in (Wish.NONE, Wish.NEVER)
-    if each.refusal:
+    if each.refusal and each.state is State.TO_WIDEN:
         return f"stays: Slurm refused it: {each.refusal}" if asked and not has_started(each.refusal) else ""
+    if each.refusal:
+        return ""  # it may have started there
     return each.decision.word if verdict is not Verdict.LEAVE or asked else ""
 
 

@@ -26,6 +26,9 @@ DOCUMENTED = {
     "budget": view.BudgetView,
     "pool": view.PoolView,
     "fed-doctor": DoctorReport,
+    "fed-overflow": view.OverflowView,
+    "overflow-rule": view.OverflowRuleView,
+    "fed-overflow-job": view.OverflowJobView,
 }
 TYPED = sorted({c for block in all_blocks() for c in block.commands if c.startswith("fed ") and "pki" not in c})
 
@@ -58,6 +61,6 @@ def test_every_command_that_is_shown_exists(command: str) -> None:
 def test_each_option_has_a_variable_or_is_of_one_call() -> None:
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    for name in ("jobs", "show", "explain", "wait", "peers", "pools", "doctor", "submit"):
+    for name in ("jobs", "show", "explain", "wait", "peers", "pools", "doctor", "submit", "overflow"):
         variables = {p.name: getattr(p, "envvar", None) for p in group.commands[name].params}
         assert (variables["json"], variables["socket"]) == ("FED_JSON", "FED_SOCKET")

@@ -1,0 +1,143 @@
+"""What users are told of the overflow: which of their waiting jobs may go, which run there, and why others stay."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from federation.access.local import Caller
+from federation.config_overflow import OverflowConfig
+from federation.desk.view import OverflowJobView, OverflowRuleView, OverflowView
+from federation.errors import Refused, Unavailable
+from federation.overflow.burst import Burst, Phase
+from federation.overflow.bursts import bursts_of, bursts_of_array, open_bursts
+from federation.overflow.facts import Facts
+from federation.overflow.looking import Journal
+from federation.overflow.widening import Judged, Look, State, Widening
+from slurm_plugin.slurm.queue import has_element
+
+MOST_LISTED = 1000  # jobs
+SLURM_JOB = re.compile(r"([1-9]\d{0,9})(?:_(\d{1,9}))?")  # a token of the federation's begins with a 0
+
+
+class OverflowAnswers:
+    def __init__(self, widening: Widening, journal: Journal, config: Callable[[], OverflowConfig]) -> None:
+        self._widening, self._journal, self._config = widening, journal, config
+
+    async def status(self, caller: Caller, *, dry: bool) -> OverflowView:
+        """The last look; `dry`: a fresh one, that says what it would do. Raises Unavailable."""
+        look = await self._widening.look(dry=True) if dry else self._last()
+        config = self._config()
+        bursts = await self._journal.read(open_bursts)
+        jobs = [*map(_burst, bursts), *map(_waiting, look.judged)]
+        mine = [job for job in jobs if caller.admin or job.uid == caller.uid]
+        return OverflowView(
+            cluster=config.cluster,
+            partition=config.partition,
+            at=look.at,
+            dry=dry,
+            problem=look.problem,
+            rules=tuple(_rules(look, config)),
+            jobs=tuple(mine[:MOST_LISTED]),
+            more=max(0, len(mine) - MOST_LISTED),
+        )
+
+    async def job(self, caller: Caller, name: str) -> OverflowJobView:
+        """Of one job of Slurm's, by the name that squeue gives it. Raises Refused, Unavailable."""
+        match = SLURM_JOB.fullmatch(name)
+        if match is None:
+            raise Refused(f"{name[:64]!r} is no job of Slurm's", hint="such as 1234, or 1234_5")
+        job_id, task = int(match[1]), int(match[2] or -1)
+        found = [*await self._bursts(job_id, task), *(_waiting(one) for one in self._named(job_id, task))]
+        mine = [one for one in found if caller.admin or one.uid == caller.uid]
+        if mine:
+            return mine[0]
+        look = self._last()
+        if look.problem:
+            raise Unavailable(f"the queue could not be looked at: {look.problem}")
+        raise Refused(
+            f"no job {name} of yours waits in a partition that has a rule, or ran elsewhere",
+            hint="vgpu explain says why a job waits here",
+        )
+
+    def _last(self) -> Look:
+        if self._widening.last is None:
+            raise Unavailable("the daemon has not looked at the queue yet", hint="ask again in a few seconds")
+        return self._widening.last
+
+    def _named(self, job_id: int, task: int) -> Iterator[Judged]:
+        for one in self._last().judged:
+            job = one.queued.job
+            is_element = job.root == job_id and has_element(one.queued.elements, task)
+            if is_element if task >= 0 else job_id in (job.job_id, job.root):
+                yield one
+
+    async def _bursts(self, job_id: int, task: int) -> list[OverflowJobView]:
+        """Those that run first, and then the newest that did."""
+        if task < 0:
+            found = await self._journal.read(lambda store: bursts_of(store, job_id) or bursts_of_array(store, job_id))
+        else:
+            found = await self._journal.read(lambda store: bursts_of_array(store, job_id, task))
+        running = [one for one in found if one.phase is not Phase.CLOSED]
+        waits = next(self._named(job_id, task), None) is not None
+        return [_burst(one) for one in running or ([] if waits else found)]
+
+
+def _burst(one: Burst) -> OverflowJobView:
+    why = f"ran in {one.pool}" if one.phase is Phase.CLOSED else f"runs in {one.pool}"
+    return OverflowJobView(
+        job=one.name,
+        uid=one.uid,
+        partition="",
+        state="over" if one.phase is Phase.CLOSED else "running",
+        elements=1,
+        since=0.0,
+        price=0.0,
+        pool=one.pool,
+        token=str(one.token),
+        why=f"{why}: {one.why}" if one.why else why,
+    )
+
+
+def _waiting(one: Judged) -> OverflowJobView:
+    decision, job = one.decision, one.decision.job
+    return OverflowJobView(
+        job=one.name or str(job.job_id),
+        uid=job.uid,
+        partition=decision.rule,
+        state=one.state.value,
+        elements=one.tasks,
+        since=float(job.since),
+        price=round(decision.price, 4),
+        pool="",
+        token="",
+        why=f"Slurm refused it: {one.refusal}" if one.refusal else decision.why,
+    )
+
+
+def _rules(look: Look, config: OverflowConfig) -> Iterator[OverflowRuleView]:
+    facts = look.facts
+    waiting: Counter[str] = Counter()
+    widened: Counter[str] = Counter()
+    reserved: dict[str, float] = {}
+    for one in look.judged:
+        name = one.decision.rule
+        waiting[name] += one.decision.job.tasks
+        if one.state is State.WIDENED:
+            widened[name] += one.tasks
+            reserved[name] = reserved.get(name, 0.0) + one.tasks * _price(one, facts)
+    for name, rule in config.rules.items():
+        yield OverflowRuleView(
+            partition=name,
+            waiting=waiting[name],
+            widened=widened[name],
+            running=facts.running.get(name, 0) if facts else 0,
+            most_jobs=rule.most_jobs,
+            spent=round(facts.spent.get(name, 0.0), 4) if facts else 0.0,
+            reserved=round(reserved.get(name, 0.0), 4),
+            spend_per_day=rule.spend_per_day,
+        )
+
+
+def _price(one: Judged, facts: Facts | None) -> float:
+    known = facts.widened.get(one.decision.job.root) if facts else None
+    return one.decision.price or (known.price if known else 0.0)
