@@ -20,6 +20,7 @@ from federation.backends import backends
 from federation.config import FedConfig, load_config
 from federation.desk.answers import Answers, Office
 from federation.desk.desk import Desk, Staff
+from federation.desk.overflow import OverflowAnswers
 from federation.desk.submit import Front as SubmitFront
 from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
@@ -105,9 +106,9 @@ class Daemon:
             results=Results(holdings),
             outputs=Outputs(holdings),
         )
+        self._overflow = self._made_overflow()
         self._desk = Desk(self._staff())
         self._near = Near(config.site, self._bulk.inputs, self._bulk.results, self._bulk.outputs)
-        self._overflow = self._made_overflow()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["asyncio.Task[None]"]:
@@ -156,7 +157,15 @@ class Daemon:
             accounts=config.local.accounts,
         )
         answers = Answers(Office(runner=self.runner, mover=self._mover, addresses=addresses))
-        return Staff(front=front, answers=answers, mover=self._mover, audit=self._audit, admins=config.local.admins)
+        overflow = self._overflow
+        return Staff(
+            front=front,
+            answers=answers,
+            mover=self._mover,
+            audit=self._audit,
+            admins=config.local.admins,
+            overflow=OverflowAnswers(overflow.widening, self.runner, lambda: overflow.config) if overflow else None,
+        )
 
     def _made_overflow(self) -> Overflow | None:
         config = self.config.overflow
@@ -181,6 +190,8 @@ class Daemon:
         await self.runner.act(lambda store: self.runner.engine.reload(store, rules, now))
         self.config = found.config
         self._lines.follow(self._links, self._keeper, self.config.peers)
+        if self._overflow is not None and self.config.overflow is not None:
+            self._overflow.follow(self.config.overflow)
         self._desk.staff = self._staff()
         with suppress(FedError):  # they are told again and again
             await self.runner.tell_rooms()

@@ -10,14 +10,20 @@ from dataclasses import dataclass
 from federation.access.acting import Account
 from federation.config_overflow import OverflowConfig
 from federation.overflow.attaching import Attaching, Desk, Slurm
+from federation.overflow.changes import Changes
+from federation.overflow.expected import Controller
 from federation.overflow.gateway import Gateway
+from federation.overflow.looking import Sources
 from federation.overflow.reconcile import Place, Reconcile
 from federation.overflow.slurm_side import SlurmSide
 from federation.overflow.visit import Staff
+from federation.overflow.waiting import Queue
+from federation.overflow.widening import Widening
 from federation.ports import Now
 from federation.runner import Runner
 from federation.stage.mover import Mover
 from federation.stage.spool import Spool
+from slurm_plugin.slurm.process import Runner as Commands
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +59,23 @@ class Overflow:
         )
         staff = Staff(runner=house.runner, mover=house.mover, side=self.side, settled=self.reconcile.poke)
         self.gateway = Gateway(Attaching(desk), staff)
+        commands = Commands(config.slurm)
+        sources = Sources(
+            config=lambda: self._config,
+            journal=house.runner,
+            engine=house.runner.engine,
+            queue=Queue(commands),
+            expects=Controller(config.pool_yaml) if config.pool_yaml else None,
+        )
+        self.widening = Widening(sources, Changes(commands))
+
+    @property
+    def config(self) -> OverflowConfig:
+        return self._config
+
+    def follow(self, config: OverflowConfig) -> None:
+        """These rules from now on; all else waits for a restart."""
+        self._config = config
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -65,6 +88,7 @@ class Overflow:
         """The loops, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.reconcile.run())
+            group.create_task(self.widening.run())
 
 
 def now() -> Now:

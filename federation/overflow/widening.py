@@ -98,6 +98,8 @@ class Widening:
     async def look(self, *, dry: bool = False) -> Look:
         """Read, decide, and unless it is `dry` carry it out. Raises Unavailable: no answer of Slurm, or the journal."""
         now = self._sources.clock()
+        if not self._sources.config().rules and not await self._sources.journal.read(widened.widened):
+            return Look(at=now.wall)
         self._refused = {job: told for job, told in self._refused.items() if told[0] > now.mono}
         found = await seen(self._sources, {job: said for job, (_, said) in self._refused.items()})
         by_id = {one.job.job_id: one for one in found.queue}

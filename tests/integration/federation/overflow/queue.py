@@ -100,6 +100,7 @@ class Bench:
     changes: FakeChanges = field(default_factory=FakeChanges)
     journal: FakeJournal = field(default_factory=FakeJournal)
     nodes: tuple[VirtualNodes, ...] = (NODES,)
+    rules: dict[str, Rule] | None = None  # None: `rule`, for partition gpu
 
     def __post_init__(self) -> None:
         peers = tuple({nodes.pool.partition("/")[0] for nodes in self.nodes})
@@ -119,7 +120,7 @@ class Bench:
             longest_wait_s=3600,
             pool_yaml=None,
             nodes={nodes.prefix: nodes for nodes in self.nodes},
-            rules={"gpu": self.rule},
+            rules={"gpu": self.rule} if self.rules is None else self.rules,
         )
 
     def restarted(self) -> Widening:

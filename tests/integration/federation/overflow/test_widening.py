@@ -1,5 +1,6 @@
 """Jobs are let into the cloud partition and taken back, by what Slurm, the journal and the pools say now."""
 
+import asyncio
 import uuid
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from federation.overflow.waiting import Running
 from federation.overflow.widening import REFUSED_S, Look, State
 from federation.policy.choose import Rules
 from tests.integration.federation.overflow.queue import NODES, Bench
+from tests.integration.federation.site import until
 
 WIDE = "gpu,vgpu-wait,cloud"
 
@@ -279,3 +281,34 @@ async def test_a_full_pool_gets_none_and_keeps_what_it_has() -> None:
     look = await bench.widening.look()
     assert states(look) == {1: State.WIDENED, 2: State.STAYS}
     assert bench.changes.told == []
+
+
+async def test_without_rules_nobody_is_asked_unless_something_is_to_be_taken_back() -> None:
+    bench = Bench()
+    bench.queue.waits = (bench.job(1),)
+    await bench.widening.look()
+    bench.carried_out()
+    bench.rules = {}
+    await bench.widening.look()
+    assert bench.changes.moves() == [("1", "gpu,vgpu-wait")]
+    assert bench.changes.words() == [("1", "asked vgpu [fed: taken back: no rule for gpu any more]")]
+    fresh = Bench(rules={})
+    fresh.queue.doors = {}
+    assert (await fresh.widening.look()).judged == ()
+
+
+@pytest.mark.parametrize("wrong", [Unavailable("slurmctld does not answer"), RuntimeError("a slip of ours")])
+async def test_a_look_that_fails_ends_nothing_and_is_told(wrong: Exception) -> None:
+    bench = Bench()
+
+    async def partitions() -> dict[str, str]:
+        raise wrong
+
+    bench.queue.partitions = partitions  # type: ignore[method-assign]
+    loop = asyncio.create_task(bench.widening.run())
+    await until(lambda: bench.widening.last is not None)
+    assert bench.widening.last is not None
+    assert str(wrong) in bench.widening.last.problem
+    assert not loop.done()
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
