@@ -306,7 +306,11 @@ async def test_a_look_that_fails_ends_nothing_and_is_told(wrong: Exception) -> N
 
     bench.queue.partitions = partitions  # type: ignore[method-assign]
     loop = asyncio.create_task(bench.widening.run())
-    await until(lambda: bench.widening.last is not None)
+
+    async def looked() -> bool:
+        return bench.widening.last is not None
+
+    await until(looked)
     assert bench.widening.last is not None
     assert str(wrong) in bench.widening.last.problem
     assert not loop.done()
