@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from federation.cli import check, jobs, pki, site
+from federation.cli import check, jobs, pki, setup, site
 from federation.cli.overflow import overflow
 from federation.cli.render import printable
 from federation.cli.submit import submit
@@ -34,6 +34,7 @@ app.command("requeue")(jobs.requeue)
 app.command("peers")(site.peers)
 app.command("pools")(site.pools)
 app.command("overflow")(overflow)
+app.command("render")(setup.render)
 app.command("drain")(site.drain)
 app.command("doctor")(site.doctor)
 app.command("daemon")(site.daemon)

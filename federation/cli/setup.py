@@ -1,6 +1,5 @@
 """`fed render`: what the Slurm here needs for the virtual nodes of fed.yaml, and whether it has it."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from federation.config_overflow import OverflowConfig
     from federation.overflow.checks import Problem
     from slurm_plugin.pool import GresNames
-    from slurm_plugin.slurm.gateway import CloudSide
 
 ALL = "all"
 
@@ -56,15 +54,15 @@ def render(
 ) -> None:
     """What to paste into Slurm's configuration for the virtual nodes. docs/overflow.md has the order of steps."""
     from federation.config import load_config
-    from federation.overflow.render import PARTS, texts
+    from federation.overflow.render import PARTS, side_of, texts
 
     found = overflow_of(load_config(config))
-    side = side_of(found, slices=slices)
     if check:
-        _show(problems_of(found, side), json=json)
+        _show(problems_of(found), json=json)
         return
     if part not in (ALL, *PARTS):
         raise ConfigError(f"there is no part {part}", hint=f"one of {', '.join(PARTS)}")
+    side = side_of(found, _gres(found) if slices else None)
     wanted = {name: text for name, text in texts(found, side).items() if part in (ALL, name)}
     if json:
         emit_document("fed-render", FedRendered(parts=wanted))
@@ -92,12 +90,6 @@ def overflow_of(config: "FedConfig") -> "OverflowConfig":
     return config.overflow
 
 
-def side_of(config: "OverflowConfig", *, slices: bool = True) -> "CloudSide":
-    from federation.overflow import render
-
-    return render.side_of(config, _gres(config) if slices else None)
-
-
 def _gres(config: "OverflowConfig") -> "GresNames":
     from slurm_plugin.config import load_pool
     from slurm_plugin.errors import ConfigError as PoolError
@@ -111,16 +103,23 @@ def _gres(config: "OverflowConfig") -> "GresNames":
         raise ConfigError(str(error), hint=error.hint) from None
 
 
-def problems_of(config: "OverflowConfig", side: "CloudSide") -> "tuple[Problem, ...]":
+def problems_of(config: "OverflowConfig") -> "tuple[Problem, ...]":
     """What of the running Slurm is not as it must be. Raises Unavailable, ConfigError."""
+    import asyncio
+
+    from federation.overflow import render
     from federation.overflow.checks import check
     from slurm_plugin.errors import ConfigError as BadText
     from slurm_plugin.errors import SlurmError
     from slurm_plugin.slurm.commands import SlurmCommands
+    from slurm_plugin.slurm.conf_files import values
     from slurm_plugin.slurm.live import read_live
 
+    gres = _gres(config)
     try:
-        return check(config, side, asyncio.run(read_live(SlurmCommands(config.slurm), config.slurm.conf)))
+        live = asyncio.run(read_live(SlurmCommands(config.slurm), config.slurm.conf, gres.name))
+        has_slices = gres.name in values(live.config, "GresTypes")
+        return check(config, render.side_of(config, gres if has_slices else None), live)
     except SlurmError as error:
         raise Unavailable(str(error), hint=error.hint) from None
     except BadText as error:

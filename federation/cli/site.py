@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from federation.cli import setup
 from federation.cli.check import FOUND, problems_of
 from federation.cli.client import ask
 from federation.cli.options import DEFAULT_CONFIG, DEFAULT_SOCKET, Config, Json, Socket
@@ -13,6 +14,9 @@ from federation.cli.render import peer_lines, peer_list, pool_lines, pool_list, 
 from federation.desk.view import PeerList, PoolList
 from federation.errors import FedError
 from slurm_plugin.cli.output import emit, emit_document
+
+if TYPE_CHECKING:
+    from federation.config import FedConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,7 @@ def doctor(config: Config = DEFAULT_CONFIG, socket: Socket = DEFAULT_SOCKET, jso
 
     found = load_config(config)
     problems = list(problems_of(found, config, datetime.now(UTC)))
+    problems += _of_slurm(found)
     try:
         problems += _in_service(peer_list(ask(socket, "peers")), pool_list(ask(socket, "pools")))
     except FedError as error:
@@ -73,6 +78,17 @@ def doctor(config: Config = DEFAULT_CONFIG, socket: Socket = DEFAULT_SOCKET, jso
         emit(map(printable, problems or [f"site {found.site}: nothing is wrong"]))
     if problems:
         raise typer.Exit(FOUND)
+
+
+def _of_slurm(config: "FedConfig") -> list[str]:
+    """What of the Slurm here keeps its jobs from flowing over."""
+    if config.overflow is None:
+        return []
+    try:
+        found = setup.problems_of(config.overflow)
+    except FedError as error:
+        return [f"{error}" + (f" ({error.hint})" if error.hint else "")]
+    return [f"{one.what}: {one.paste}" for one in found]
 
 
 def _in_service(known: PeerList, offered: PoolList) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from federation.cli import setup
 from federation.cli.main import app
 from federation.cli.site import DoctorReport
 from federation.desk import view
@@ -26,6 +27,9 @@ DOCUMENTED = {
     "budget": view.BudgetView,
     "pool": view.PoolView,
     "fed-doctor": DoctorReport,
+    "fed-render": setup.FedRendered,
+    "fed-render-check": setup.FedChecked,
+    "problem": setup.ProblemView,
     "fed-overflow": view.OverflowView,
     "overflow-rule": view.OverflowRuleView,
     "fed-overflow-job": view.OverflowJobView,

@@ -53,7 +53,7 @@ def test_why_a_job_ended_is_plain_text(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def test_what_doctor_finds_is_plain_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(config, "load_config", lambda _: SimpleNamespace(site="edge"))
+    monkeypatch.setattr(config, "load_config", lambda _: SimpleNamespace(site="edge", overflow=None))
     monkeypatch.setattr(site, "problems_of", lambda *_: [])
     monkeypatch.setattr(site, "ask", ask)
     assert run(["doctor"]) == 1
