@@ -18,6 +18,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 from uuid import UUID
 
 from federation.errors import Refused
@@ -34,14 +35,17 @@ MARK = "FED_JOB"  # a variable of each process of a job, with its key
 MAX_SCRIPT = 4 << 20  # bytes; Slurm's own default
 MAX_STRING = (128 << 10) - 1  # bytes of one argument or variable; Linux's own bound
 MAX_STRINGS = 1 << 20  # bytes of all of them; Linux has 2 MiB at the least
-MAX_RECORD = 512  # bytes of a claim or an exit record
+MAX_RECORD = 1024  # bytes of a claim or an exit record
 MAX_AT = 1 << 40  # Unix seconds
 RESET = "FED_RESET"  # how the wrapper tells `go` which signals to stop ignoring
 OURS = (RESET, "TZ", "LC_ALL", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN")  # what Slurm's commands are run with
 
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _CLAIM = re.compile(r"run\.(\d{1,10})\.(\d{1,20})\.([0-9a-f-]{36})\.(\d{1,12})")
-_EXIT = re.compile(r"(code|signal|unknown) (\d{1,3}) (\d{1,12}) (\d{1,12}) (\d{1,18}) (\d{1,18}) (-|term|timeout)\n")
+_EXIT = re.compile(
+    r"(code|signal|unknown) (\d{1,3}) (\d{1,12}) (\d{1,12}) (\d{1,18}) (\d{1,18}) (-|term|timeout)"
+    r"(?: ([A-Za-z0-9._-]{1,64}) (-|\d{1,15}) (-|\d{1,18}) ([A-Za-z0-9,/-]{1,400}))?\n"
+)
 _FOLDER = re.compile(r"([0-9a-f]{32})\.(\d{1,9})")
 _WARNING = re.compile(r"(?:[BR]{1,2}:)?[A-Za-z0-9]{1,10}(?:@\d{1,5})?")
 _LIMITS = {"CPU": ("t", 1), "FSIZE": ("f", 512), "DATA": ("d", 1024), "STACK": ("s", 1024)}
@@ -230,8 +234,21 @@ def parse_exit(text: str) -> Ending | None:
         stdout_size=int(found[5]),
         stderr_size=int(found[6]),
         reason="what waited for it was killed" if kind == "unknown" else "",
+        **_used(*found.groups()[7:]),
     )
     return Ending(outcome=outcome, by_term=why == "term" or kind == "unknown")
+
+
+def _used(node: str | None, cpu: str, memory: str, slices: str) -> dict[str, Any]:
+    """What the record tells beside the end: hundredths of a second, bytes. "-": nobody knows."""
+    if node is None:
+        return {}
+    return {
+        "node": "" if node == "-" else node,
+        "cpu_s": None if cpu == "-" else int(cpu) / 100,
+        "memory_mib": None if memory == "-" else int(memory) >> 20,
+        "slices": "" if slices == "-" else slices,
+    }
 
 
 def _at(text: str) -> float:

@@ -51,7 +51,7 @@ for k in {names}; do
         if [ -n "$c" ] && [ -f "$k/exit" ]; then IFS= read -r e < "$k/exit"; fi
         if [ -n "$c" ] && [ -z "$e" ]; then o=$(wc -c < "$k/stdout") r=$(wc -c < "$k/stderr"); fi 2> /dev/null
         case $c in *[!a-z0-9.-]*) c=other ;; esac
-        case $e in *[!a-z0-9\\ -]*) e= ;; esac
+        case $e in *[!A-Za-z0-9\\ ._,/-]*) e= ;; esac
         echo "$uid|$k|$c|$e|$o|$r"
     else
         echo "$uid|$k||absent||"

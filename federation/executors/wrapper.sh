@@ -90,9 +90,36 @@ else
 fi
 [ -e timeout ] && why=timeout
 
+# What it used, as far as this host tells. `times` says nothing of our children in a pipe, and ends a shell whose disk is
+# full; what another shell may print of them ends a subshell only.
+used() {
+    read -r _ && read -r user system || return
+    sum=0
+    for time in "$user" "$system"; do # 1m2.345s
+        seconds=${time#*m} part=${time#*.}00
+        part=${part%"${part#??}"}
+        sum=$((sum + ${time%%m*} * 6000 + ${seconds%%.*} * 100 + 1$part - 100))
+    done
+    echo "$sum"
+}
+cpu='' memory=''
+command times > usage 2> /dev/null && cpu=$(used < usage 2> /dev/null)
+IFS=: read -r _ _ group 2> /dev/null < /proc/self/cgroup
+case $group in */job_"$SLURM_JOB_ID"/*) # all of the job, where Slurm counts
+    read -r memory 2> /dev/null < "/sys/fs/cgroup${group%%"/job_$SLURM_JOB_ID/"*}/job_$SLURM_JOB_ID/memory.peak"
+    ;;
+esac
+node=${SLURMD_NODENAME:-$(uname -n)} slices=$CUDA_VISIBLE_DEVICES
+[ "${#node}" -le 64 ] && [ "${#slices}" -le 400 ] || node='' slices=''
+case $cpu in *[!0-9]*) cpu='' ;; esac
+case $memory in *[!0-9]*) memory='' ;; esac
+case $node in *[!A-Za-z0-9._-]*) node='' ;; esac
+case $slices in NoDevFiles | *[!A-Za-z0-9,/-]*) slices='' ;; esac
+usage="${node:--} ${cpu:--} ${memory:--} ${slices:--}"
+
 record() {
     out=$(wc -c < stdout) && err=$(wc -c < stderr) || out=0 err=0
-    echo "$kind $number $started $ended $((out)) $((err)) $why" > exit.part && sync exit.part && mv -f exit.part exit
+    echo "$kind $number $started $ended $((out)) $((err)) $why $usage" > exit.part && sync exit.part && mv -f exit.part exit
 }
 tries=0
 until record 2> /dev/null; do # a full disk may have room again

@@ -175,7 +175,10 @@ NEVER_LET_IN = frozenset({End.REFUSED, End.NO_ROOM})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an attempt, or a job, ended. Sizes are those of its whole output, in bytes."""
+    """How an attempt, or a job, ended. Sizes are those of its whole output, in bytes.
+
+    From `node` on: what its wrapper found there, in a folder of the user's. Nothing is paid by it.
+    """
 
     end: End
     exit_code: int | None = None
@@ -185,6 +188,10 @@ class Outcome:
     stdout_size: int = 0
     stderr_size: int = 0
     reason: str = ""
+    node: str = ""  # where it ran
+    cpu_s: float | None = None  # of all its processes; None: not known
+    memory_mib: int | None = None  # the most at once
+    slices: str = ""  # CUDA_VISIBLE_DEVICES there
 
 
 def diagram() -> str:

@@ -12,6 +12,7 @@ from federation.model.states import Origin
 from federation.overflow.burst import Burst, Phase
 
 _NOTE = re.compile(r" ?fed:\{[^{}]*\}")
+_NAMES = re.compile(r"[A-Za-z0-9.,_/-]{0,400}")
 _MARK = re.compile(r"(?:^| )fed:burst=(auto|always|never|pool:[A-Za-z0-9_.+-]{1,64})(?= |$)")
 
 _STATES = {
@@ -60,4 +61,13 @@ def _numbers(job: Job) -> dict[str, object]:
     if outcome is not None:
         facts |= {"end": int(outcome.ended_at)} if outcome.ended_at else {}
         facts |= {"how": outcome.end.value, "code": f"{outcome.exit_code or 0}:{outcome.signal or 0}"}
+        used = {"cpu_s": outcome.cpu_s, "mem_mib": outcome.memory_mib, "slices": _word(outcome.slices)}
+        facts |= {
+            name: value for name, value in ({"node": _word(outcome.node)} | used).items() if value not in ("", None)
+        }
     return facts | ({"cost": round(job.cost, 4)} if job.cost else {})
+
+
+def _word(told: str) -> str:
+    """What another site said, if it could be a name or a list of names."""
+    return told if _NAMES.fullmatch(told) else ""

@@ -14,6 +14,7 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 MAX_MESSAGE_BYTES = 8 << 20
 MAX_ATTEMPT = 1 << 20
 MAX_TEXT = 4096  # characters of a reason or name that is kept
+MAX_NODE, MAX_SLICES = 64, 400  # characters of where it ran, and of what it had there
 MAX_RECORDS = 1000  # of one message
 MAX_POOLS = 1000
 MAX_CATALOGUE = 32_768  # characters of a pool's
@@ -110,6 +111,10 @@ def _outcome_to_wire(outcome: Outcome) -> pb.Outcome:
         stdout_size=outcome.stdout_size,
         stderr_size=outcome.stderr_size,
         reason=_told(outcome.reason),
+        node=_told(outcome.node),
+        cpu_s=outcome.cpu_s,
+        memory_mib=outcome.memory_mib,
+        slices=_told(outcome.slices),
     )
 
 
@@ -248,6 +253,10 @@ def _outcome_from_wire(outcome: pb.Outcome) -> Outcome:
         stdout_size=_counted(outcome.stdout_size),
         stderr_size=_counted(outcome.stderr_size),
         reason=reason[:MAX_TEXT],
+        node=outcome.node[:MAX_NODE],
+        cpu_s=_amount(outcome.cpu_s) if outcome.HasField("cpu_s") else None,
+        memory_mib=_counted(outcome.memory_mib) if outcome.HasField("memory_mib") else None,
+        slices=outcome.slices[:MAX_SLICES],
     )
 
 

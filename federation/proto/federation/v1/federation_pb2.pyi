@@ -786,6 +786,10 @@ class Outcome(_message.Message):
     STDOUT_SIZE_FIELD_NUMBER: _builtins.int
     STDERR_SIZE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    CPU_S_FIELD_NUMBER: _builtins.int
+    MEMORY_MIB_FIELD_NUMBER: _builtins.int
+    SLICES_FIELD_NUMBER: _builtins.int
     end: _builtins.str
     """a word of federation/model/states.py; one that is not known there is shown, and counts as lost"""
     exit_code: _builtins.int
@@ -795,6 +799,10 @@ class Outcome(_message.Message):
     stdout_size: _builtins.int
     stderr_size: _builtins.int
     reason: _builtins.str
+    node: _builtins.str
+    cpu_s: _builtins.float
+    memory_mib: _builtins.int
+    slices: _builtins.str
     def __init__(
         self,
         *,
@@ -806,23 +814,35 @@ class Outcome(_message.Message):
         stdout_size: _builtins.int = ...,
         stderr_size: _builtins.int = ...,
         reason: _builtins.str = ...,
+        node: _builtins.str = ...,
+        cpu_s: _builtins.float | None = ...,
+        memory_mib: _builtins.int | None = ...,
+        slices: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit_code", b"_exit_code", "_signal", b"_signal", "_started_at", b"_started_at", "ended_at", b"ended_at", "exit_code", b"exit_code", "signal", b"signal", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_ended_at", b"_ended_at", "_exit_code", b"_exit_code", "_memory_mib", b"_memory_mib", "_signal", b"_signal", "_started_at", b"_started_at", "cpu_s", b"cpu_s", "ended_at", b"ended_at", "exit_code", b"exit_code", "memory_mib", b"memory_mib", "signal", b"signal", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit_code", b"_exit_code", "_signal", b"_signal", "_started_at", b"_started_at", "end", b"end", "ended_at", b"ended_at", "exit_code", b"exit_code", "reason", b"reason", "signal", b"signal", "started_at", b"started_at", "stderr_size", b"stderr_size", "stdout_size", b"stdout_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_ended_at", b"_ended_at", "_exit_code", b"_exit_code", "_memory_mib", b"_memory_mib", "_signal", b"_signal", "_started_at", b"_started_at", "cpu_s", b"cpu_s", "end", b"end", "ended_at", b"ended_at", "exit_code", b"exit_code", "memory_mib", b"memory_mib", "node", b"node", "reason", b"reason", "signal", b"signal", "slices", b"slices", "started_at", b"started_at", "stderr_size", b"stderr_size", "stdout_size", b"stdout_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cpu_s: _TypeAlias = _typing.Literal["cpu_s"]  # noqa: Y015
+    _WhichOneofArgType__cpu_s: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s"]  # noqa: Y015
     _WhichOneofReturnType__ended_at: _TypeAlias = _typing.Literal["ended_at"]  # noqa: Y015
     _WhichOneofArgType__ended_at: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at"]  # noqa: Y015
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    _WhichOneofReturnType__memory_mib: _TypeAlias = _typing.Literal["memory_mib"]  # noqa: Y015
+    _WhichOneofArgType__memory_mib: _TypeAlias = _typing.Literal["_memory_mib", b"_memory_mib"]  # noqa: Y015
     _WhichOneofReturnType__signal: _TypeAlias = _typing.Literal["signal"]  # noqa: Y015
     _WhichOneofArgType__signal: _TypeAlias = _typing.Literal["_signal", b"_signal"]  # noqa: Y015
     _WhichOneofReturnType__started_at: _TypeAlias = _typing.Literal["started_at"]  # noqa: Y015
     _WhichOneofArgType__started_at: _TypeAlias = _typing.Literal["_started_at", b"_started_at"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_s) -> _WhichOneofReturnType__cpu_s | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_at) -> _WhichOneofReturnType__ended_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_mib) -> _WhichOneofReturnType__memory_mib | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__signal) -> _WhichOneofReturnType__signal | None: ...
     @_typing.overload

@@ -52,9 +52,9 @@ def lay(attempt: Path, script: str) -> None:
         (attempt / name).chmod(0o700)
 
 
-def start(attempt: Path, path: str = "/usr/bin:/bin", limit_s: int = 0) -> "subprocess.Popen[bytes]":
+def start(attempt: Path, path: str = "/usr/bin:/bin", limit_s: int = 0, **env: str) -> "subprocess.Popen[bytes]":
     argv = layout.argv(str(attempt), limit_s)
-    return subprocess.Popen(argv, env={"PATH": path}, start_new_session=True, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(argv, env={"PATH": path, **env}, start_new_session=True, stdin=subprocess.DEVNULL)
 
 
 def ended(attempt: Path) -> Ending:
@@ -204,3 +204,22 @@ def test_no_signal_goes_to_a_process_of_another_user(attempt: Path) -> None:
     assert processes.send(wrapper.pid, os.geteuid(), 0)
     (attempt / layout.WORK / "go-on").touch()
     assert wrapper.wait(30) == 0
+
+
+BUSY = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done"
+
+
+def test_what_it_used_is_on_record(attempt: Path) -> None:
+    lay(attempt, f"sh -c '{BUSY}'")
+    assert start(attempt, CUDA_VISIBLE_DEVICES="MIG-1f,MIG-2e").wait(20) == 0
+    outcome = ended(attempt).outcome
+    assert (outcome.node, outcome.slices, outcome.memory_mib) == (os.uname().nodename, "MIG-1f,MIG-2e", None)
+    assert outcome.cpu_s is not None
+    assert 0.05 < outcome.cpu_s < 20
+
+
+@pytest.mark.parametrize("slices", ["", "NoDevFiles", "a b", "$(touch wrong)", "MIG-" + "x" * 400, "a\nb"])
+def test_a_variable_that_is_no_list_of_slices_spoils_no_record(attempt: Path, slices: str) -> None:
+    lay(attempt, "exit 3")
+    assert start(attempt, CUDA_VISIBLE_DEVICES=slices, SLURM_JOB_ID="*").wait(20) == 3
+    assert (ended(attempt).outcome.exit_code, ended(attempt).outcome.slices) == (3, "")

@@ -61,8 +61,29 @@ def test_an_exit_record_says_how_it_ended(
     assert (outcome.started_at, outcome.ended_at, outcome.stdout_size, outcome.stderr_size) == (1.0, 2.0, 3, 4)
 
 
+def test_an_exit_record_says_what_was_used() -> None:
+    ending = parse_exit("code 0 1 2 3 4 - n1.example 125 104857600 MIG-a,MIG-b\n")
+    assert ending is not None
+    found = ending.outcome
+    assert (found.node, found.cpu_s, found.memory_mib, found.slices) == ("n1.example", 1.25, 100, "MIG-a,MIG-b")
+    for text in ("code 0 1 2 3 4 - - - - -\n", "code 0 1 2 3 4 -\n"):
+        ending = parse_exit(text)
+        assert ending is not None
+        found = ending.outcome
+        assert (found.node, found.cpu_s, found.memory_mib, found.slices) == ("", None, None, "")
+
+
 @pytest.mark.parametrize(
-    "text", ["", "code 0 1 2 3 4 -", "code 256 1 2 3 4 -\n", "code -1 1 2 3 4 -\n", "code 0 1 2 3 -\n", "x" * 512]
+    "text",
+    [
+        "",
+        "code 0 1 2 3 4 -",
+        "code 256 1 2 3 4 -\n",
+        "code -1 1 2 3 4 -\n",
+        "code 0 1 2 3 -\n",
+        "x" * 512,
+        "code 0 1 2 3 4 - a;b 1 1 -\n",
+    ],
 )
 def test_what_is_no_record_says_nothing(text: str) -> None:
     assert parse_exit(text) is None

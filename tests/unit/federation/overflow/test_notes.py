@@ -77,6 +77,16 @@ def test_numbers_of_the_run_there_are_on_it() -> None:
     assert (facts["start"], facts["end"]) == (1001, 1060)
 
 
+def test_what_another_site_says_of_it_can_t_break_out_of_the_note() -> None:
+    outcome = Outcome(end=End.EXITED, exit_code=0, node='n1"} fed:{', slices="MIG-a}", cpu_s=1.5, memory_mib=7)
+    text = note(BURST, replace(FED, state=Origin.DONE, outcome=outcome))
+    facts = json.loads(text)
+    assert ("node" in facts, "slices" in facts, facts["cpu_s"], facts["mem_mib"]) == (False, False, 1.5, 7)
+    assert note_in(noted("words", text)) == text
+    named = json.loads(note(BURST, replace(FED, outcome=replace(outcome, node="n1.x", slices="MIG-a,MIG-b"))))
+    assert (named["node"], named["slices"]) == ("n1.x", "MIG-a,MIG-b")
+
+
 def test_every_state_is_told_in_one_word() -> None:
     words = {json.loads(note(BURST, replace(FED, state=state)))["state"] for state in Origin}
     assert words == {"waiting", "running", "stopping", "ended"}

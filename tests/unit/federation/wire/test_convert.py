@@ -69,6 +69,10 @@ OUTCOMES = st.builds(
     stdout_size=LARGE,
     stderr_size=LARGE,
     reason=TEXT,
+    node=st.text("n1.-", max_size=64),
+    cpu_s=st.none() | st.floats(0, MOST_MONEY),
+    memory_mib=st.none() | LARGE,
+    slices=st.text("MIG-1,", max_size=400),
 )
 RECORDS = st.builds(
     m.Record,
