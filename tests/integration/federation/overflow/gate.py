@@ -91,6 +91,7 @@ class Gate:
     cpus: int = 64
     pool: LocalExecutor = field(init=False)
     runner: Runner = field(init=False)
+    mover: Mover = field(init=False)
     overflow: Overflow = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +136,7 @@ class Gate:
         rules = SiteRules(name="hpc", peers=(), origin=OriginRules(), house=house)
         spool = Spool(self.state / "jobs")
         near: list[Near] = []
-        mover = Mover(spool, lambda: self.runner, lambda _: near[0], local_account)
+        mover = self.mover = Mover(spool, lambda: self.runner, lambda _: near[0], local_account)
         adapters = Adapters(executors={"batch": self.pool}, peers=_Nobody(), mover=mover)
         self.runner = Runner(SiteEngine(rules, _now()), writer, adapters)
         holdings = Holdings(self.runner, {"batch": self.pool}, least_uid=1000)
@@ -196,6 +197,11 @@ class Gate:
             if job is None or not what(job):
                 async with asyncio.timeout(PATIENCE_S):
                     await seen.wait()
+
+    async def key(self) -> Key:
+        """Of the only attempt, once there is one."""
+        await until(lambda: any(self.jobs.attempts()))
+        return next(iter(self.jobs.attempts()))
 
     async def waits_for(self, path: Path) -> None:
         await until(path.exists)

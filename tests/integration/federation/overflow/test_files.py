@@ -1,0 +1,143 @@
+"""Files of a Slurm job that runs elsewhere: read and written as its user, all or nothing, and never a second run."""
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from federation.overflow.frames import Ended, Refusal
+from slurm_plugin.lab.people import ensure_people
+from tests.integration.federation.daemons import passable
+from tests.integration.federation.overflow.gate import USER, Gate, uid_of, until
+
+IN, OUT = b"_SLURM_SPANK_OPTION_vgpu_burst_stage_in", b"_SLURM_SPANK_OPTION_vgpu_burst_stage_out"
+DONE = Ended(by_signal=False, value=0)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    ensure_people()
+    with passable() as folder:
+        yield Gate(folder)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={8 << 20}", "tmpfs", tmp_path], check=True)
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def staging(inputs: bytes, outputs: bytes = b"") -> tuple[tuple[bytes, bytes], ...]:
+    return ((IN, inputs), (OUT, outputs))
+
+
+async def test_files_go_there_and_come_back_as_the_users_own(gate: Gate) -> None:
+    data = gate.home / "a b"
+    (data / "deep").mkdir(parents=True)
+    (data / "deep" / "x\n").write_bytes(b"forty-two" * 300_000)
+    (gate.home / "one.txt").write_bytes(b"")
+    script = b"mkdir out; cp 'a b/deep/'x* out/big; [ -e one.txt ] && chmod 640 out/big && echo y > out/y\n"
+    async with gate.up():
+        proxy = gate.proxy(script, env=staging(b"a b,one.*", b"out/*"))
+        assert await proxy.run() == DONE
+    assert (gate.home / "out/big").read_bytes() == b"forty-two" * 300_000
+    facts = (gate.home / "out/big").stat()
+    assert (facts.st_uid, facts.st_mode & 0o777) == (uid_of(USER), 0o640)
+    assert sorted(one.name for one in (gate.home / "out").iterdir()) == ["big", "y"]
+    assert (proxy.output, proxy.errors) == (b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "why"),
+    [
+        (b"secret", "--stage-in: secret can't be read: Permission denied"),
+        (b"data,not-there", "--stage-in: no file is meant by not-there"),
+        (b"link", "--stage-in: no file is meant by link"),
+        (b"../x", "none of them"),
+    ],
+)
+async def test_what_can_not_be_brought_ends_the_job_with_a_sentence_before_it_begins(
+    gate: Gate, inputs: bytes, why: str
+) -> None:
+    for name in ("secret", "data"):
+        (gate.home / name).write_bytes(b"x")
+    (gate.home / "secret").chmod(0o600)
+    (gate.home / "link").symlink_to("/etc/shadow")
+    proxy = gate.proxy(b"touch %s/wrong\n" % bytes(gate.home), env=staging(inputs))
+    async with gate.up():
+        ended = await proxy.run()
+    assert isinstance(ended, Refusal)
+    assert why in ended.text
+    assert not (gate.home / "wrong").exists()
+    assert not list(gate.jobs.attempts())
+
+
+async def test_results_that_can_not_be_written_wait_and_the_job_never_runs_again(gate: Gate) -> None:
+    script = b"echo run >> %s/runs; echo result > result\n" % bytes(gate.home)
+    proxy = gate.proxy(script, env=staging(b"", b"result"))
+    (gate.home / "runs").write_bytes(b"")
+    (gate.home / "runs").chmod(0o666)
+    async with gate.up() as up, asyncio.TaskGroup() as group:
+        gate.home.chmod(0o555)
+        running = group.create_task(proxy.run())
+        await gate.waits_for(gate.home / "runs")
+        key = await gate.key()
+        await until(lambda: key in up.mover.progress and "Permission denied" in up.mover.progress[key].why)
+        assert not running.done()
+        gate.home.chmod(0o755)
+        assert await running == DONE
+    assert (gate.home / "result").read_bytes() == b"result\n"
+    assert (gate.home / "runs").read_bytes() == b"run\n"
+
+
+async def test_a_pool_that_shares_the_files_stages_nothing_and_runs_where_the_job_was_submitted(gate: Gate) -> None:
+    gate.shared_files = True
+    proxy = gate.proxy(b"pwd; echo here > mark\n", env=staging(b"not-there", b"nor-this"))
+    async with gate.up():
+        assert await proxy.run() == DONE
+    assert proxy.output == bytes(gate.home) + b"\n"
+    assert (gate.home / "mark").read_bytes() == b"here\n"
+    assert not list((gate.state / "jobs").glob("*/inputs"))
+
+
+async def test_a_job_has_its_umask_and_its_place_in_an_array_there(gate: Gate) -> None:
+    array = tuple((b"SLURM_ARRAY_TASK_" + name, b"%d" % value) for name, value in ((b"COUNT", 3), (b"MAX", 9)))
+    job = gate.job(array_id=40, task_id=5)
+    proxy = gate.proxy(
+        b"umask; echo $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_MAX\n", job, umask=0o027, env=array
+    )
+    async with gate.up():
+        assert await proxy.run() == DONE
+    assert proxy.output == b"0027\n40 5 9\n"
+
+
+async def test_a_disk_of_the_daemons_that_is_full_is_waited_for(gate: Gate, small_disk: Path) -> None:
+    (gate.home / "data").write_bytes(b"x" * (2 << 20))
+    (gate.state / "jobs").symlink_to(small_disk)
+    (fills := small_disk / "fills").write_bytes(b"x" * (7 << 20))
+    proxy = gate.proxy(b"wc -c < data\n", env=staging(b"data"))
+    async with gate.up(), asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        await until(lambda: bool(proxy.remarks))
+        assert proxy.remarks == ["waits: can't keep the inputs: No space left on device"]
+        assert not list(gate.jobs.attempts())
+        fills.unlink()
+        assert await running == DONE
+    assert proxy.output == b"2097152\n"
+
+
+async def test_output_that_the_daemon_has_no_room_for_comes_once_it_has(gate: Gate, small_disk: Path) -> None:
+    (gate.state / "jobs").symlink_to(small_disk)
+    (fills := small_disk / "fills").write_bytes(b"x" * (4 << 20))
+    proxy = gate.proxy(b"head -c 6000000 /dev/zero; echo end; touch %s/over\n" % bytes(gate.home))
+    async with gate.up(), asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        await gate.waits_for(gate.home / "over")
+        await until(lambda: len(proxy.output) > 1_000_000)
+        assert not running.done()
+        fills.unlink()
+        assert await running == DONE
+    assert proxy.output == bytes(6_000_000) + b"end\n"
