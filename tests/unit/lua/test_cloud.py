@@ -59,7 +59,6 @@ def test_a_job_without_slices_is_left_as_it_is(cloud: Lua) -> None:
         ({"licenses": "matlab:1"}, "jobs with licenses"),
         ({"shared": 0}, "jobs with --exclusive"),
         ({"container": "/a/bundle"}, "jobs with a --container"),
-        ({"environment": {"SLURM_GET_USER_ENV": "1"}}, "jobs that read your login environment"),
     ],
     ids=str,
 )
@@ -110,11 +109,13 @@ def test_words_that_contradict_the_job_are_refused(cloud: Lua) -> None:
 
 @pytest.mark.parametrize("word", ["", "auto"])
 def test_what_nobody_sees_later_is_remembered(cloud: Lua, word: str) -> None:
-    hidden: tuple[dict[str, Any], ...] = ({"container": "/x"}, {"environment": {"SLURM_GET_USER_ENV": "1"}})
-    for fields in hidden:
-        given = {"environment": {}, **fields}
-        given["environment"] = {**given["environment"], BURST: word}
-        assert submit(cloud, partition="cpu", **given) == (0, {"admin_comment": "fed:burst=never"})
+    code, wrote = submit(cloud, partition="cpu", container="/x", environment={BURST: word})
+    assert (code, wrote) == (0, {"admin_comment": "fed:burst=never"})
+
+
+def test_the_word_is_found_where_nothing_is_exported(cloud: Lua) -> None:
+    code, wrote = submit(cloud, partition="cpu", environment={"SLURM_GET_USER_ENV": "1", f"SLURM_SPANK_{BURST}": "aws"})
+    assert (code, wrote) == (0, {"admin_comment": "fed:burst=pool:aws"})
 
 
 def test_a_user_can_not_move_there_what_can_not_run_there(cloud: Lua) -> None:

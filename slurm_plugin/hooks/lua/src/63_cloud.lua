@@ -2,7 +2,7 @@
 -- without a partition of such nodes.
 
 local BURST = "_SLURM_SPANK_OPTION_vgpu_burst_burst" -- what sbatch makes of --burst
-local LOGIN_ENVIRONMENT = "SLURM_GET_USER_ENV" -- of --get-user-env, --export=NONE and --export=NAMES
+local EXPORTED = "SLURM_SPANK_" .. BURST -- likewise, with --export=NONE
 local NEVER = "fed:burst=never"
 local WORDS = { auto = true, always = true, never = true }
 
@@ -38,15 +38,6 @@ local function unlike_cloud(desc, rec)
    return (shared == 0 or shared == 4) and "jobs with --exclusive" or nil
 end
 
--- The same of what nobody sees on the job later.
-local function unseen_unlike_cloud(desc, environment)
-   if text_of(desc, "container") ~= "" then return "jobs with a --container" end
-   if environment and text_of(environment, LOGIN_ENVIRONMENT) == "1" then
-      return "jobs that read your login environment (--export=ALL is what can; so is a variable set before sbatch)"
-   end
-   return nil
-end
-
 -- `--burst` of this job, as it will be read later: (mark), "" for none, or a refusal.
 local function burst_mark(word, explicit, why)
    if word == "" then return why and not explicit and NEVER or "" end
@@ -69,7 +60,8 @@ local function burst(desc, list)
    end
    local environment = get(desc, "environment")
    local word = environment and text_of(environment, BURST) or ""
-   local unseen = unseen_unlike_cloud(desc, environment)
+   if word == "" and environment then word = text_of(environment, EXPORTED) end
+   local unseen = text_of(desc, "container") ~= "" and "jobs with a --container" or nil -- nobody sees that later
    local why = unlike_cloud(desc) or unseen
    if why and (explicit or word ~= "" and word ~= "never" and word ~= "auto") then
       return no_burst("%s can't run at another site; submit without %s", why,
@@ -85,7 +77,7 @@ local function no_move(desc, rec)
    local why = unlike_cloud(desc, rec)
    if not why and moved ~= "" and not in_cloud(text_of(rec, "partition")) then
       local never = text_of(rec, "admin_comment"):find(NEVER, 1, true)
-      why = never and "jobs that were submitted with --burst=never, a --container or a login environment"
+      why = never and "jobs that were submitted with --burst=never or a --container"
          or text_of(rec, "script") == "" and "interactive jobs" or nil
    end
    return why and no_burst("%s can't run at another site, in partition %s", why, M.cloud)
