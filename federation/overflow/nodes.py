@@ -14,6 +14,7 @@ Crash: what was offered stays so. A job that starts then waits in its proxy for 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from federation.config_overflow import OverflowConfig
@@ -23,6 +24,7 @@ from federation.overflow.told import CLOSED, OPEN, Changes, Far, Near, decide
 from federation.ports import Now
 from federation.runner import Runner
 from federation.store.store import Store
+from slurm_plugin.config import load_pool
 from slurm_plugin.errors import ConfigError, SlurmError
 from slurm_plugin.pool import GresNames
 from slurm_plugin.ports import JobRun, QueuedJob, SlurmNode
@@ -60,6 +62,17 @@ def far_of(store: Store, runner: Runner, now: Now) -> Far:
     )
 
 
+def gres_of(config: OverflowConfig) -> GresNames:
+    """What slices are called here: as pool.yaml says, where fed.yaml names one."""
+    names = GresNames()
+    if config.pool_yaml is not None:
+        try:
+            names = load_pool(config.pool_yaml).gres
+        except ConfigError as error:
+            log.warning("nodes.no_pool_yaml", extra={"why": str(error), "instead": names.name})
+    return replace(names, total=TOTAL)
+
+
 class NodesLoop:
     """`config` tells what fed.yaml says now."""
 
@@ -69,10 +82,9 @@ class NodesLoop:
         runner: Runner,
         slurm: NodesSlurm,
         clock: Callable[[], Now],
-        gres: GresNames | None = None,
     ) -> None:
         self._config, self._runner, self._slurm, self._clock = config, runner, slurm, clock
-        self._gres = gres or GresNames(total=TOTAL)
+        self._gres = gres_of(config())
         self.trouble = ""  # why Slurm could not be told; empty: it was
 
     async def run(self) -> None:

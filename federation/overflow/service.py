@@ -14,6 +14,7 @@ from federation.overflow.changes import Changes
 from federation.overflow.expected import Controller
 from federation.overflow.gateway import Gateway
 from federation.overflow.looking import Sources
+from federation.overflow.nodes import NodesLoop, gres_of
 from federation.overflow.reconcile import Place, Reconcile
 from federation.overflow.slurm_side import SlurmSide
 from federation.overflow.visit import Staff
@@ -23,7 +24,9 @@ from federation.ports import Now
 from federation.runner import Runner
 from federation.stage.mover import Mover
 from federation.stage.spool import Spool
+from slurm_plugin.slurm.commands import SlurmCommands
 from slurm_plugin.slurm.process import Runner as Commands
+from slurm_plugin.slurm.queue import Pool
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +71,8 @@ class Overflow:
             expects=Controller(config.pool_yaml) if config.pool_yaml else None,
         )
         self.widening = Widening(sources, Changes(commands))
+        names = Pool(gres=gres_of(config).name, wait_partition=config.wait_partition)
+        self.nodes = NodesLoop(lambda: self._config, house.runner, SlurmCommands(config.slurm, names), now)
 
     @property
     def config(self) -> OverflowConfig:
@@ -89,6 +94,7 @@ class Overflow:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.reconcile.run())
             group.create_task(self.widening.run())
+            group.create_task(self.nodes.run())
 
 
 def now() -> Now:

@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from federation.overflow.nodes import NodesLoop
+from federation.overflow.nodes import NodesLoop, gres_of
 from federation.ports import Now
 from slurm_plugin.errors import SlurmError
+from slurm_plugin.pool import GresNames
 from slurm_plugin.ports import JobRun, QueuedJob, SlurmNode
 from slurm_plugin.slurm.gres import parse_gres
 from tests.integration.federation.site import Net, linked, until
@@ -107,3 +108,11 @@ async def test_a_partition_that_slurm_does_not_have_is_told(tmp_path: Path) -> N
         loop = NodesLoop(lambda: replace(OURS, partition="clouds"), runner, slurm, now)
         await loop.look()
         assert loop.trouble == "Slurm has no partition clouds"
+
+
+def test_slices_are_called_as_pool_yaml_says_and_the_total_is_a_virtual_nodes_own(tmp_path: Path) -> None:
+    path = tmp_path / "pool.yaml"
+    known = replace(OURS, pool_yaml=path)
+    assert gres_of(OURS) == gres_of(known) == GresNames(total=100_000)
+    path.write_text("version: 1\npool: p\npartitions: [gpu]\ngres: {name: slice}\nnodes: [{hosts: n1}]\n")
+    assert gres_of(known) == GresNames(name="slice", total=100_000)
