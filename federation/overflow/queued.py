@@ -73,6 +73,7 @@ def queued(row: Sequence[str], excluded: Sequence[str], names: Names) -> Queued:
     pin = mark_in(comment).partition(":")[2]
     account = "" if account in _NOTHING else account
     lacks = (
+        (_number(uid) == 0, "it is root's"),
         (_number(batch) == 0, "it is interactive: only batch jobs go"),
         (_number(het) > 0, "it is a part of a heterogeneous job"),
         (_number(nodes.split("-")[0]) > 1, f"it asks for {nodes} nodes, and a job there has one"),

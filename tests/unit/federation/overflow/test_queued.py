@@ -34,6 +34,7 @@ def test_a_plain_job() -> None:
 @pytest.mark.parametrize(
     ("told", "obstacle"),
     [
+        ({"UserID": "0"}, "it is root's"),
         ({"BatchFlag": "0"}, "it is interactive"),
         ({"HetJobID": "12"}, "it is a part of a heterogeneous job"),
         ({"NumNodes": "2"}, "it asks for 2 nodes, and a job there has one"),
