@@ -15,6 +15,7 @@ from typer.exceptions import Abort, TyperException
 from federation.cli import check, jobs, pki, setup, site
 from federation.cli.overflow import overflow
 from federation.cli.render import printable
+from federation.cli.sacct import sacct
 from federation.cli.submit import submit
 from federation.errors import ConfigError, FedError
 
@@ -34,6 +35,7 @@ app.command("requeue")(jobs.requeue)
 app.command("peers")(site.peers)
 app.command("pools")(site.pools)
 app.command("overflow")(overflow)
+app.command("sacct")(sacct)
 app.command("render")(setup.render)
 app.command("drain")(site.drain)
 app.command("doctor")(site.doctor)

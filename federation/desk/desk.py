@@ -11,9 +11,10 @@ from typing import Any
 
 from federation.access.audit import Audit, Entry
 from federation.access.local import Caller, caller_of, listening
-from federation.desk.answers import Answers
+from federation.desk.answers import MOST_LISTED, Answers
 from federation.desk.logs import Said, logs
 from federation.desk.overflow import OverflowAnswers
+from federation.desk.runs import runs
 from federation.desk.submit import Front, submit
 from federation.desk.talk import MAX_LINE, failed, line, parsed
 from federation.desk.view import FedJobList
@@ -128,6 +129,10 @@ class Desk:
                 yield asdict(await answers.peers()), b""
             case "pools":
                 yield asdict(await answers.pools()), b""
+            case "sacct":
+                names, everybody = [str(one) for one in told.get("jobs") or ()], bool(told.get("everybody"))
+                runner, most = self.staff.front.runner, max(1, min(int(told.get("most", MOST_LISTED)), MOST_LISTED))
+                yield asdict(await runs(runner, caller, names, everybody, most)), b""
             case "overflow" | "overflow_job":
                 yield await self._overflow(caller, told), b""
             case "drain":

@@ -128,3 +128,36 @@ class OverflowView:
     rules: tuple[OverflowRuleView, ...]
     jobs: tuple[OverflowJobView, ...]  # that the caller may see
     more: int  # of them that are not listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run elsewhere of a job of the Slurm here. Times are Unix seconds by the clock of the site where it ran."""
+
+    job: str  # as Slurm's commands name it
+    token: str  # the federation's job
+    attempt: int
+    user: str
+    pool: str  # SITE/POOL
+    gateway: str  # the virtual node
+    state: str  # waiting, running, stopping, ended
+    submitted_at: float  # by the clock here; of the requeue when it was requeued
+    began_at: float  # likewise: when Slurm started it
+    started_at: float | None  # there; None: no code of the user's ran
+    ended_at: float | None
+    end: str  # exited, signaled, ...; empty: it is not over
+    exit_code: int | None
+    signal: int | None
+    node: str  # there; empty: not told
+    cpu_s: float | None  # None: not told, as below
+    memory_mib: int | None
+    slices: str  # CUDA_VISIBLE_DEVICES there
+    cost: float  # reserved; once it is over, spent
+    limit_s: int  # the user's own time limit; 0: none
+    closed: bool  # Slurm has its end on record, too
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunList:
+    runs: tuple[RunView, ...]

@@ -20,7 +20,6 @@ _STATES = {
     Origin.RUNNING: "running",
     **dict.fromkeys((Origin.STOPPING, Origin.REQUEUING), "stopping"),
 }
-"""All that is worth a change of the job's record."""
 
 
 def noted(comment: str, note: str) -> str:
@@ -49,8 +48,13 @@ def note(burst: Burst, job: Job | None) -> str:
     facts: dict[str, object] = {} if burst.phase is Phase.CLOSED else {"open": 1}
     facts |= {"job": str(burst.token), "pool": burst.pool}
     if job is not None:
-        facts |= {"attempt": job.attempt, "state": _STATES.get(job.state, "ended")} | _numbers(job)
+        facts |= {"attempt": job.attempt, "state": state_of(job)} | _numbers(job)
     return json.dumps(facts, separators=(",", ":"))
+
+
+def state_of(job: Job | None) -> str:
+    """In one word, which is all that is worth a change of its record; None: it is not handed over yet."""
+    return "waiting" if job is None else _STATES.get(job.state, "ended")
 
 
 def _numbers(job: Job) -> dict[str, object]:

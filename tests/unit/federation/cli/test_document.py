@@ -33,6 +33,8 @@ DOCUMENTED = {
     "fed-overflow": view.OverflowView,
     "overflow-rule": view.OverflowRuleView,
     "fed-overflow-job": view.OverflowJobView,
+    "fed-sacct": view.RunList,
+    "run": view.RunView,
 }
 TYPED = sorted({c for block in all_blocks() for c in block.commands if c.startswith("fed ") and "pki" not in c})
 
@@ -65,6 +67,6 @@ def test_every_command_that_is_shown_exists(command: str) -> None:
 def test_each_option_has_a_variable_or_is_of_one_call() -> None:
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    for name in ("jobs", "show", "explain", "wait", "peers", "pools", "doctor", "submit", "overflow"):
+    for name in ("jobs", "show", "explain", "wait", "peers", "pools", "doctor", "submit", "overflow", "sacct"):
         variables = {p.name: getattr(p, "envvar", None) for p in group.commands[name].params}
         assert (variables["json"], variables["socket"]) == ("FED_JSON", "FED_SOCKET")
