@@ -29,6 +29,14 @@ CUT = Change(node="n1", gpu=0, creates=("1g.10gb",), why="for it", at=1300.0)
 def test_a_start_is_expected_only_where_nothing_unknown_comes_before(
     told: dict[str, Any], starts: float | None
 ) -> None:
-    known = {"job_id": 1, "uid": 1000, "gres_class": "m20", "count": 1, "nodes": 1, "tasks": 1, "priority": 1}
+    known: dict[str, Any] = {
+        "job_id": 1,
+        "uid": 1000,
+        "gres_class": "m20",
+        "count": 1,
+        "nodes": 1,
+        "tasks": 1,
+        "priority": 1,
+    }
     one = Explanation(**known | {"submitted_at": 1, "reason": "Resources"} | told)
     assert expected(one, NOW) == starts
