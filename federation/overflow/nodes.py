@@ -34,6 +34,7 @@ from slurm_plugin.slurm.hostlist import compress
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0  # between looks: Slurm needs less than that to start what it may
+CALM_S = 10.0  # between two changes of the partition that open more of it: Slurm looks at all nodes anew for each
 CLOSE_S = 3.0  # longest that the daemon's end waits for the partition to be closed
 _OVER = (Origin.RESULTS_PENDING, Origin.DONE)
 
@@ -85,6 +86,7 @@ class NodesLoop:
     ) -> None:
         self._config, self._runner, self._slurm, self._clock = config, runner, slurm, clock
         self._gres = gres_of(config())
+        self._moved_at = -CALM_S  # seconds that only pass: when the partition was last changed
         self.trouble = ""  # why Slurm could not be told; empty: it was
 
     async def run(self) -> None:
@@ -129,8 +131,9 @@ class NodesLoop:
         for gres, nodes in _grouped(changes.gres).items():
             await self._slurm.set_gres(nodes, gres)
             log.info("nodes.published", extra={"nodes": compress(nodes), "gres": gres})
-        if changes.partition:
+        if changes.partition and not (changes.opens and self._clock().mono - self._moved_at < CALM_S):
             await self._slurm.set_partition(config.partition, **changes.partition)
+            self._moved_at = self._clock().mono
             log.info("nodes.partition", extra={"partition": config.partition} | changes.partition)
         for reason, nodes in _grouped(changes.reasons).items():
             await self._slurm.set_reason(nodes, reason)

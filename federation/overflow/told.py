@@ -46,6 +46,7 @@ class Changes:
     gres: dict[str, str] = field(default_factory=dict)  # node -> its whole Gres
     reasons: dict[str, str] = field(default_factory=dict)  # node -> why
     partition: dict[str, str] = field(default_factory=dict)  # fields of the partition
+    opens: bool = False  # that lets more jobs start than before
 
 
 def decide(config: OverflowConfig, gres: GresNames, near: Near, far: Far, *, draining: bool = False) -> Changes:
@@ -72,6 +73,8 @@ def decide(config: OverflowConfig, gres: GresNames, near: Near, far: Far, *, dra
                 _count(changes, node, gres, offers.get(name, {}))
                 _explain(changes, node, f"{some.pool}: {what.why}" if what.why else "")
     changes.partition = _door(near.partition, open_nodes)
+    more = set(open_nodes) - set(expand(near.partition.get("Nodes", "")))
+    changes.opens = changes.partition.get("State") == OPEN or ("Nodes" in changes.partition and bool(more))
     return changes
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from federation.overflow.nodes import NodesLoop, gres_of
+from federation.overflow.nodes import CALM_S, NodesLoop, gres_of
 from federation.ports import Now
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.pool import GresNames
@@ -63,7 +63,9 @@ async def test_a_partition_is_open_while_its_pool_is_heard_and_the_daemon_runs(t
     net, slurm = Net(tmp_path), Slurm()
     edge, hpc = net.site("edge", "hpc"), net.site("hpc", "edge")
     async with edge.up() as runner, hpc.up():
-        loop = NodesLoop(lambda: OURS, runner, slurm, now)
+        passed = 0.0
+        clock = lambda: replace(now(), mono=now().mono + passed)  # noqa: E731
+        loop = NodesLoop(lambda: OURS, runner, slurm, clock)
         await loop.look()
         assert slurm.fields["State"] == "DOWN"
         assert slurm.known.reason.startswith("fed: hpc/batch: its site does not tell of it")
@@ -81,6 +83,9 @@ async def test_a_partition_is_open_while_its_pool_is_heard_and_the_daemon_runs(t
         await loop.look()
         assert slurm.fields["State"] == "DOWN"
         runner.drain(on=False)
+        await loop.look()
+        assert slurm.fields["State"] == "DOWN", "it has just been closed"
+        passed = CALM_S
         slurm.told.clear()
         task = asyncio.create_task(loop.run())
         await asyncio.wait_for(slurm.told.wait(), 20)

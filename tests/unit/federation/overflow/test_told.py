@@ -109,7 +109,7 @@ def offers(changes: Changes, name: str) -> dict[str, int]:
 
 def test_a_closed_partition_opens_when_a_pool_takes_jobs_and_what_waits_is_offered() -> None:
     changes = told(near(partition=CLOSED, waiting=(waits(1), waits(2), waits(3))))
-    assert changes.partition == {"State": "UP"}
+    assert (changes.partition, changes.opens) == ({"State": "UP"}, True)
     assert offers(changes, "a-1") == {"m20": 1, "pad": 99_999}
     assert offers(changes, "a-2") == {"m20": 1, "pad": 99_999}
     assert offers(changes, "g-1") == {"m20": 2, "pad": 99_998}
@@ -136,7 +136,12 @@ def test_a_peer_that_is_away_takes_its_nodes_to_zero_and_says_so_without_a_drain
     changes = told(known, far)
     assert offers(changes, "a-1") == {"m20": 2, "pad": 99_998}, "what runs goes on"
     assert changes.reasons == dict.fromkeys(("a-1", "a-2"), "fed: aws/gpu: no link to aws")
-    assert changes.partition == {"Nodes": "g-1"}
+    assert (changes.partition, changes.opens) == ({"Nodes": "g-1"}, False)
+
+
+def test_nodes_come_back_into_an_open_partition() -> None:
+    changes = told(near(partition={"State": "UP", "Nodes": "g-1"}))
+    assert (changes.partition, changes.opens) == ({"Nodes": "a-[1-2],g-1"}, True)
 
 
 def test_the_partition_is_closed_when_nobody_takes_jobs() -> None:
