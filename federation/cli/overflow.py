@@ -48,7 +48,7 @@ def overflow_lines(found: OverflowView, *, stays: bool) -> Iterator[str]:
     did = "would do, looked" if found.dry else "looked"
     yield f"cluster {found.cluster}, partition {found.partition}: {did} at the queue at {clock(found.at)}"
     if found.problem:
-        yield f"nothing is widened now: {printable(found.problem)}"
+        yield f"wrong: {printable(found.problem)}"
     if not found.rules:
         yield "no partition has a rule: only jobs that ask for it go"
     yield from table(("PARTITION", "WAIT", "WIDENED", "RUN THERE", "OF", "SPENT TODAY", "OF"), map(_rule, found.rules))

@@ -10,6 +10,7 @@ from federation.cli import setup
 from federation.cli.check import FOUND, problems_of
 from federation.cli.client import ask
 from federation.cli.options import DEFAULT_CONFIG, DEFAULT_SOCKET, Config, Json, Socket
+from federation.cli.overflow import overflow_view
 from federation.cli.render import peer_lines, peer_list, pool_lines, pool_list, printable
 from federation.desk.view import PeerList, PoolList
 from federation.errors import FedError
@@ -70,6 +71,8 @@ def doctor(config: Config = DEFAULT_CONFIG, socket: Socket = DEFAULT_SOCKET, jso
     problems += _of_slurm(found)
     try:
         problems += _in_service(peer_list(ask(socket, "peers")), pool_list(ask(socket, "pools")))
+        if found.overflow is not None and (wrong := overflow_view(ask(socket, "overflow")).problem):
+            problems.append(f"jobs of the Slurm here that wait: {wrong}")
     except FedError as error:
         problems.append(f"{error}" + (f" ({error.hint})" if error.hint else ""))
     if json:

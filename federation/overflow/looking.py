@@ -56,6 +56,7 @@ class Seen:
     running: tuple[Running, ...]
     facts: Facts
     market: Market
+    lacking: tuple[str, ...]  # partitions that have a rule, and that Slurm has not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,8 @@ async def seen(sources: Sources, refused: Mapping[int, str]) -> Seen:
         closed="" if door == "up" else f"partition {config.partition} is {door}",
     )
     facts = replace(facts, offers={one.job.job_id: market.offers(one.wanted) for one in queue})
-    return Seen(queue=queue, running=running, facts=facts, market=market)
+    lacking = tuple(sorted(config.rules.keys() - doors.keys()))
+    return Seen(queue=queue, running=running, facts=facts, market=market, lacking=lacking)
 
 
 async def _books(sources: Sources, accounts: Collection[str], now: Now) -> _Books:

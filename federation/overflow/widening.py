@@ -71,7 +71,7 @@ class Look:
     judged: tuple[Judged, ...] = ()  # oldest first
     running: tuple[Running, ...] = ()
     facts: Facts | None = None  # that it was decided by
-    problem: str = ""  # why nothing could be looked at
+    problem: str = ""  # what is wrong, in the queue's reading or in the rules
 
 
 class Widening:
@@ -110,7 +110,13 @@ class Widening:
         if not dry:
             judged = await self._carry_out(judged, found.market)
             await self._forget(found)
-        return Look(at=now.wall, judged=tuple(judged), running=found.running, facts=found.facts)
+        return Look(
+            at=now.wall,
+            judged=tuple(judged),
+            running=found.running,
+            facts=found.facts,
+            problem=f"there is a rule for {', '.join(found.lacking)}, and Slurm has no such" if found.lacking else "",
+        )
 
     async def _carry_out(self, judged: Sequence[Judged], market: Market) -> list[Judged]:
         named = [each for each in judged if each.decision.verdict is not Verdict.LEAVE and each.name]

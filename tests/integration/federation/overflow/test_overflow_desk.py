@@ -117,6 +117,6 @@ async def test_before_the_first_look_and_after_one_that_failed_nobody_is_told_a_
     assert bench.widening.last is not None
     bench.widening.last = replace(bench.widening.last, judged=(), facts=None, problem="slurmctld does not answer")
     found = await desk.status(ROOT, dry=False)
-    assert "nothing is widened now: slurmctld does not answer" in list(overflow_lines(found, stays=False))
+    assert "wrong: slurmctld does not answer" in list(overflow_lines(found, stays=False))
     with pytest.raises(Unavailable, match="slurmctld does not answer"):
         await desk.job(ANN, "3")

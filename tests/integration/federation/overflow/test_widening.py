@@ -255,8 +255,9 @@ async def test_a_closed_partition_gets_no_more_jobs() -> None:
 async def test_a_rule_for_a_partition_that_slurm_lacks_hides_no_others() -> None:
     bench = Bench()
     del bench.queue.doors["gpu"]
-    await bench.widening.look()
+    look = await bench.widening.look()
     assert set(bench.queue.chosen) == {"cloud"}
+    assert look.problem == "there is a rule for gpu, and Slurm has no such"
 
 
 async def test_a_job_that_names_a_pool_is_kept_from_the_nodes_of_others() -> None:
