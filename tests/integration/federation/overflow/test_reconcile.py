@@ -1,15 +1,17 @@
 """Open bursts against Slurm: nothing runs twice, nothing that Slurm gave up runs on, and what is over is closed."""
 
+import asyncio
 import logging
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from federation.errors import Refused
+from federation.errors import Refused, Unavailable
 from federation.model.states import End, Origin, Outcome
 from federation.model.token import Key
-from federation.overflow.burst import LOOKS, Claim, Phase
+from federation.overflow import reconcile
+from federation.overflow.burst import LOOKS, Burst, Claim, Phase
 from federation.overflow.notes import note
 from tests.integration.federation.overflow.stand import ASKED, JOB, LONGEST_WAIT_S, Stand, stand
 from tests.integration.federation.site import SPEC, until
@@ -300,3 +302,55 @@ async def test_closed_ones_are_remembered_as_long_as_jobs(here: Stand) -> None:
         here.clock.ahead_s = here.runner.engine.origin.rules.keep_s + 10
         await here.reconcile.forget()
         assert await here.runner.read(lambda store: store.rows("burst", token=burst.token.bytes)) == []
+
+
+async def test_the_loop_looks_again_and_soon_when_it_is_asked_to(here: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "APART_S", 0.01)
+    monkeypatch.setattr(reconcile, "EVERY_S", 600.0)
+    async with here.up():
+        burst = await here.running()
+        loop = asyncio.create_task(here.reconcile.run())
+        await until(lambda: passed(here, 1))
+        here.slurm.put(replace(here.slurm.records[12], state="CANCELLED"))
+        here.reconcile.poke()
+        await here.over(burst.token)
+        here.reconcile.poke()
+        await until(lambda: closed(here, burst))
+        loop.cancel()
+        await asyncio.gather(loop, return_exceptions=True)
+
+
+async def test_the_loop_outlives_a_slurmctld_and_a_journal_that_are_away(
+    here: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "APART_S", 0.01)
+    monkeypatch.setattr(reconcile, "EVERY_S", 0.02)
+    async with here.up():
+        burst = await here.running()
+        with monkeypatch.context() as away:
+
+            async def read(call: object) -> object:
+                away.undo()
+                raise Unavailable("too much waits for the journal's disk")
+
+            away.setattr(here.runner, "read", read)
+            here.slurm.away = True
+            loop = asyncio.create_task(here.reconcile.run())
+            await until(lambda: reads_again(here, read))
+        here.slurm.put(replace(here.slurm.records[12], state="CANCELLED"))
+        here.slurm.away = False
+        await until(lambda: closed(here, burst))
+        loop.cancel()
+        await asyncio.gather(loop, return_exceptions=True)
+
+
+async def passed(here: Stand, count: int) -> bool:
+    return here.reconcile.passes >= count
+
+
+async def closed(here: Stand, burst: Burst) -> bool:
+    return (await here.burst(burst.token)).phase is Phase.CLOSED
+
+
+async def reads_again(here: Stand, broken: object) -> bool:
+    return here.runner.read is not broken
