@@ -24,7 +24,7 @@ class Problem:
 
 def check(config: OverflowConfig, side: CloudSide, live: Live) -> tuple[Problem, ...]:
     """Cluster-wide ones first. Raises ConfigError when a host list of Slurm's can't be read."""
-    checks = (_cluster, _settings, _limits, _partition, _other_partitions, _nodes, _lua)
+    checks = (_cluster, _settings, _limits, _partition, _memory, _other_partitions, _nodes, _lua)
     return tuple(problem for one in checks for problem in one(config, side, live))
 
 
@@ -84,6 +84,18 @@ def _partition(_: OverflowConfig, side: CloudSide, live: Live) -> Iterator[Probl
     if text and not re.search(r"\bstate=down\b", text, re.IGNORECASE):
         what = f"slurm.conf has partition {side.partition} open: after its restart Slurm starts jobs that no pool takes"
         yield Problem(what=what, paste=line)
+
+
+def _memory(_: OverflowConfig, side: CloudSide, live: Live) -> Iterator[Problem]:
+    """Without a default a job that names no memory takes all of a virtual node's."""
+    if "_MEMORY" not in live.config.get("SelectTypeParameters", "").upper():
+        return
+    places = (live.config, live.partitions.get(side.partition, {}))
+    if not any(place.get(name, "")[:1].isdecimal() for place in places for name in ("DefMemPerCPU", "DefMemPerNode")):
+        what = (
+            f"memory is a resource, and neither the cluster nor partition {side.partition} has a DefMemPerCPU: one job"
+        )
+        yield Problem(what=f"{what} takes all of a virtual node", paste="DefMemPerCPU=4000")
 
 
 def _line(conf: str, partition: str) -> str:

@@ -81,6 +81,7 @@ def found(known: Live) -> list[str]:
 def test_a_slurm_that_has_it_all_is_right() -> None:
     assert found(live()) == []
     assert found(live(partitions={"cloud": {**PARTITIONS["cloud"], "State": "UP", "Nodes": "a-1"}})) == []
+    assert found(live({"SelectTypeParameters": "CR_CORE_MEMORY", "DefMemPerCPU": "100"})) == []
     reconfigured = replace(NODES[1], gres=node("a-2", "vgpu:m20:0,vgpu:pad:0,vgpu_mem:100000").gres)
     assert found(live(nodes=(NODES[0], reconfigured, NODES[2]))) == []
 
@@ -93,6 +94,10 @@ def test_a_slurm_that_has_it_all_is_right() -> None:
         (live({"OverTimeLimit": "UNLIMITED"}), "OverTimeLimit is UNLIMITED"),
         (live({"KillWait": "2 sec"}), "KillWait is 2 s"),
         (live({"JobRequeue": "0"}), "JobRequeue is 0"),
+        (
+            live({"SelectTypeParameters": "CR_CORE_MEMORY", "DefMemPerCPU": "UNLIMITED"}),
+            "one job takes all of a virtual",
+        ),
         (live(partitions={"cloud": {**PARTITIONS["cloud"], "PriorityTier": "1"}}), "cloud has PriorityTier=1"),
         (live(partitions={"cloud": {**PARTITIONS["cloud"], "State": "DRAIN"}}), "cloud is DRAIN"),
         (live(partitions={"cloud": {**PARTITIONS["cloud"], "Nodes": "a-1,n1"}}), "that are not virtual: n1"),
