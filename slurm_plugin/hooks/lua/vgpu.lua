@@ -1,4 +1,4 @@
--- vgpu 0.1.0, parts 3f85a186a20a
+-- vgpu 0.1.0, parts 1d8e01433aa2
 -- Slices of GPUs, for job_submit.lua and cli_filter.lua. A site with scripts of its own adds two lines:
 --
 --     local vgpu = dofile("/etc/slurm/vgpu.lua")                            at the top
@@ -1037,6 +1037,7 @@ end
 
 local BURST = "_SLURM_SPANK_OPTION_vgpu_burst_burst" -- what sbatch makes of --burst
 local EXPORTED = "SLURM_SPANK_" .. BURST -- likewise, with --export=NONE
+local INPUT = "VGPU_BURST_INPUT_MIB" -- how much --stage-in means, as vgpu_burst.so has seen it
 local NEVER = "fed:burst=never"
 local WORDS = { auto = true, always = true, never = true }
 
@@ -1101,7 +1102,9 @@ local function burst(desc, list)
       return no_burst("%s can't run at another site; submit without %s", why,
          explicit and "partition " .. M.cloud or "--burst=" .. shown(word))
    end
-   return burst_mark(word, explicit, unseen)
+   local mark, mib = burst_mark(word, explicit, unseen), environment and text_of(environment, INPUT):match("^%d+$")
+   if type(mark) == "table" or not mib or #mib > 9 then return mark end
+   return (mark ~= "" and mark .. " " or "") .. "fed:in=" .. mib
 end
 
 -- At an update by who may not do all: why the job can't be in the virtual nodes' partition then, or nil.

@@ -124,6 +124,8 @@ int main(int argc, char **argv)
             rc = slurm_spank_init(NULL, more, own);
         } else if (strcmp(argv[i], "post") == 0) {
             rc = slurm_spank_init_post_opt(NULL, more, own);
+        } else if (strncmp(argv[i], "own:", 4) == 0) { /* a number in the process's own environment */
+            rc = getenv(argv[i] + 4) != NULL ? atoi(getenv(argv[i] + 4)) : -1;
         } else if (strcmp(argv[i], "prolog") == 0) {
             rc = slurm_spank_job_prolog(NULL, more, own);
         } else if (strcmp(argv[i], "task") == 0) {

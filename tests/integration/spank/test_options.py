@@ -7,6 +7,7 @@ import pytest
 from tests.integration.spank.plugin import Context, Plugin, Ran, build
 
 IN = "_SLURM_SPANK_OPTION_vgpu_burst_stage_in"
+MIB = "VGPU_BURST_INPUT_MIB"
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,24 @@ def test_an_option_that_is_given_more_than_once_means_all_of_it(plugin: Plugin) 
     )
     assert ran.err == ""
     assert ran.returned[f"control {IN}=a,b,c/d,e"] == "f"
+
+
+def test_how_much_a_job_brings_is_said_in_whole_mebibytes(plugin: Plugin) -> None:
+    (plugin.folder / "data" / "deep").mkdir(parents=True)
+    (plugin.folder / "data" / "deep" / "a.csv").write_bytes(bytes(3 << 20))
+    (plugin.folder / "b.csv").write_bytes(b"x")
+    (plugin.folder / "data" / "loop").symlink_to("..")
+    for words, mib in (
+        (("stage-in=data", "stage-in=*.csv"), 4),
+        (("stage-in=data",), 3),
+        (("stage-in=b.csv,none",), 1),
+        (("stage-in=none",), -1),
+        (("stage-out=data",), -1),
+    ):
+        ran = plugin.run(
+            Context.ALLOCATOR, "init", *words, "post", f"own:{MIB}", HOST_PROGRAM="sbatch", **{MIB: "of another job"}
+        )
+        assert (ran.err, ran.returned[f"own:{MIB}"]) == ("", str(mib))
 
 
 def test_more_paths_than_a_job_can_have_are_refused(plugin: Plugin) -> None:

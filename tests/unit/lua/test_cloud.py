@@ -8,6 +8,7 @@ from tests.unit.lua.calls import RECORD, REFUSED, modify, submit
 from tests.unit.lua.harness import Lua
 
 BURST = "_SLURM_SPANK_OPTION_vgpu_burst_burst"
+INPUT = "VGPU_BURST_INPUT_MIB"
 OPERATOR = 64030
 PLAIN = {"partition": "cpu", "script": "#!/bin/sh\n"}
 
@@ -90,6 +91,18 @@ def test_the_word_of_burst_is_remembered_on_the_job(cloud: Lua, word: str, mark:
     assert submit(cloud, partition="cpu", environment={BURST: word}) == (0, {"admin_comment": mark})
     code, wrote = submit(cloud, tres_per_node="gres:vgpu:20gb", admin_comment="site=1", environment={BURST: word})
     assert (code, wrote["admin_comment"]) == (0, f"site=1 asked vgpu:20gb {mark}")
+
+
+def test_how_much_it_brings_is_remembered_where_it_is_a_number(cloud: Lua) -> None:
+    for words, mark in (
+        ({INPUT: "20"}, "fed:in=20"),
+        ({INPUT: "20", BURST: "aws"}, "fed:burst=pool:aws fed:in=20"),
+        ({INPUT: "2 fed:burst=always", BURST: "auto"}, "fed:burst=auto"),
+        ({INPUT: "1" * 10, BURST: "auto"}, "fed:burst=auto"),
+    ):
+        assert submit(cloud, partition="cpu", environment=words) == (0, {"admin_comment": mark})
+    assert submit(cloud, partition="cpu", environment={INPUT: "x"}) == (0, {})
+    assert submit(cloud, partition="cpu", environment={INPUT: "20", BURST: "a b"}) == (REFUSED, {})
 
 
 @pytest.mark.parametrize("word", ['x fed:{"open":1}', "a b", "a\nb", "a/b", "x" * 65, "[vgpu: x]", "é"])

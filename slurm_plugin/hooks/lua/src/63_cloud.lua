@@ -3,6 +3,7 @@
 
 local BURST = "_SLURM_SPANK_OPTION_vgpu_burst_burst" -- what sbatch makes of --burst
 local EXPORTED = "SLURM_SPANK_" .. BURST -- likewise, with --export=NONE
+local INPUT = "VGPU_BURST_INPUT_MIB" -- how much --stage-in means, as vgpu_burst.so has seen it
 local NEVER = "fed:burst=never"
 local WORDS = { auto = true, always = true, never = true }
 
@@ -67,7 +68,9 @@ local function burst(desc, list)
       return no_burst("%s can't run at another site; submit without %s", why,
          explicit and "partition " .. M.cloud or "--burst=" .. shown(word))
    end
-   return burst_mark(word, explicit, unseen)
+   local mark, mib = burst_mark(word, explicit, unseen), environment and text_of(environment, INPUT):match("^%d+$")
+   if type(mark) == "table" or not mib or #mib > 9 then return mark end
+   return (mark ~= "" and mark .. " " or "") .. "fed:in=" .. mib
 end
 
 -- At an update by who may not do all: why the job can't be in the virtual nodes' partition then, or nil.
