@@ -18,7 +18,7 @@ from federation.errors import FedError, Refused, Unavailable
 from federation.model.job import Job
 from federation.overflow import notes
 from federation.overflow.burst import LOOKS, Burst, Ends, Phase, SlurmJob, same_job, to_pin, to_suspend, without_proxy
-from federation.overflow.bursts import drop_closed, open_bursts, save
+from federation.overflow.bursts import MOST_OPEN, drop_closed, open_bursts, save
 from federation.overflow.slurm_side import OVER, SlurmSide, facts
 from federation.overflow.slurm_site import SlurmSite
 from federation.ports import Now
@@ -47,6 +47,7 @@ class Reconcile:
     ) -> None:
         self._runner, self._site, self._side, self._place, self._clock = runner, site, side, place, clock
         self._unknown: dict[UUID, int] = {}  # looks in a row that did not find the job
+        self._said: dict[UUID, str] = {}  # why one waits, as the log has it
         self._wake = asyncio.Event()
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._answers = True
@@ -78,6 +79,9 @@ class Reconcile:
         """One pass. Raises FedError: the journal can't be read now."""
         bursts = await self._runner.read(lambda store: [(one, store.job(one.token)) for one in open_bursts(store)])
         self._unknown = {one.token: self._unknown.get(one.token, 0) for one, _ in bursts}
+        self._said = {token: why for token, why in self._said.items() if token in self._unknown}
+        if len(bursts) >= MOST_OPEN:
+            log.warning("bursts.too_many", extra={"open": len(bursts), "looked_at": MOST_OPEN})
         if not bursts:
             return
         try:
@@ -115,7 +119,9 @@ class Reconcile:
             try:
                 await self._settle(burst, fed, job)
             except (Unavailable, Refused) as error:
-                log.info("burst.waits", extra=facts(burst) | {"why": str(error)})
+                if self._said.get(burst.token) != str(error):
+                    log.warning("burst.waits", extra=facts(burst) | {"why": str(error)})
+                self._said[burst.token] = str(error)
             except Exception:
                 log.exception("burst.failed", extra=facts(burst))
 

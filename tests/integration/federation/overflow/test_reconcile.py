@@ -354,3 +354,18 @@ async def closed(here: Stand, burst: Burst) -> bool:
 
 async def reads_again(here: Stand, broken: object) -> bool:
     return here.runner.read is not broken
+
+
+async def test_why_one_waits_is_said_once(
+    here: Stand, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def note(job_id: int, text: str) -> None:
+        raise Refused("Access/permission denied")
+
+    async with here.up():
+        await here.running()
+        monkeypatch.setattr(here.slurm, "note", note)
+        await here.passes(3)
+        assert [one.__dict__["why"] for one in caplog.records if one.message == "burst.waits"] == [
+            "Access/permission denied"
+        ]
