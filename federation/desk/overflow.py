@@ -1,7 +1,6 @@
 """What users are told of the overflow: which of their waiting jobs may go, which run there, and why others stay."""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 from federation.access.local import Caller
@@ -10,9 +9,8 @@ from federation.desk.view import OverflowJobView, OverflowRuleView, OverflowView
 from federation.errors import Refused, Unavailable
 from federation.overflow.burst import Burst, Phase
 from federation.overflow.bursts import bursts_of, bursts_of_array, open_bursts
-from federation.overflow.facts import Facts
 from federation.overflow.looking import Journal
-from federation.overflow.widening import Judged, Look, State, Widening
+from federation.overflow.widening import Judged, Look, Tally, Widening
 from slurm_plugin.slurm.queue import has_element
 
 MOST_LISTED = 1000  # jobs
@@ -116,28 +114,15 @@ def _waiting(one: Judged) -> OverflowJobView:
 
 def _rules(look: Look, config: OverflowConfig) -> Iterator[OverflowRuleView]:
     facts = look.facts
-    waiting: Counter[str] = Counter()
-    widened: Counter[str] = Counter()
-    reserved: dict[str, float] = {}
-    for one in look.judged:
-        name = one.decision.rule
-        waiting[name] += one.decision.job.tasks
-        if one.state is State.WIDENED:
-            widened[name] += one.tasks
-            reserved[name] = reserved.get(name, 0.0) + one.tasks * _price(one, facts)
     for name, rule in config.rules.items():
+        tally = look.tallies.get(name, Tally())
         yield OverflowRuleView(
             partition=name,
-            waiting=waiting[name],
-            widened=widened[name],
+            waiting=tally.waiting,
+            widened=tally.widened,
             running=facts.running.get(name, 0) if facts else 0,
             most_jobs=rule.most_jobs,
             spent=round(facts.spent.get(name, 0.0), 4) if facts else 0.0,
-            reserved=round(reserved.get(name, 0.0), 4),
+            reserved=round(tally.reserved, 4),
             spend_per_day=rule.spend_per_day,
         )
-
-
-def _price(one: Judged, facts: Facts | None) -> float:
-    known = facts.widened.get(one.decision.job.root) if facts else None
-    return one.decision.price or (known.price if known else 0.0)

@@ -1,5 +1,6 @@
 """One look: the queue from Slurm, what was widened and spent from the journal, what pools say from the engine."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -94,9 +95,13 @@ async def seen(sources: Sources, refused: Mapping[int, str]) -> Seen:
         now=now.wall,
         closed="" if door == "up" else f"partition {config.partition} is {door}",
     )
-    facts = replace(facts, offers={one.job.job_id: market.offers(one.wanted) for one in queue})
+    facts = await asyncio.to_thread(_offered, facts, market, queue)
     lacking = tuple(sorted(config.rules.keys() - doors.keys()))
     return Seen(queue=queue, running=running, facts=facts, market=market, lacking=lacking)
+
+
+def _offered(facts: Facts, market: Market, queue: Sequence[Queued]) -> Facts:
+    return replace(facts, offers={one.job.job_id: market.offers(one.wanted) for one in queue})
 
 
 async def _books(sources: Sources, accounts: Collection[str], now: Now) -> _Books:
@@ -160,14 +165,19 @@ def _held_back(one: Queued, refused: Mapping[int, str]) -> Queued:
 
 async def _estimated(expects: Expects | None, queue: tuple[Queued, ...], facts: Facts) -> tuple[Queued, ...]:
     """With the pool's word on the oldest of those that it matters for, and on which Slurm has none."""
-    asked = sorted((one.job for one in queue if _matters(one, facts)), key=lambda job: (job.since, job.job_id))
-    if expects is None or not asked:
+    if expects is None:
         return queue
-    starts = await expects.starts(asked[:MOST_ASKED], facts.now)
+    asked = await asyncio.to_thread(_asked, queue, facts)
+    starts = await expects.starts(asked, facts.now) if asked else {}
     return tuple(
         replace(one, job=replace(one.job, starts_at=starts[one.job.job_id])) if one.job.job_id in starts else one
         for one in queue
     )
+
+
+def _asked(queue: Sequence[Queued], facts: Facts) -> list[Waiting]:
+    jobs = sorted((one.job for one in queue if _matters(one, facts)), key=lambda job: (job.since, job.job_id))
+    return jobs[:MOST_ASKED]
 
 
 def _matters(one: Queued, facts: Facts) -> bool:

@@ -10,8 +10,8 @@ job counts as widened here while it has both the row and the partition.
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from federation.engine.effects import Effect
@@ -34,6 +34,7 @@ LOOK_S = 10.0  # between looks
 SHARE = 10  # looks take no more than one part of the time in so many
 REFUSED_S = 600.0  # until a job that Slurm refused to change is tried again
 MOST_REFUSED = 10_000  # of which that is known
+MOST_KEPT = 20_000  # jobs of the last look that can be asked about
 MOST_WORDS = 500  # jobs on which one look puts a word
 FORGET_S = 3600.0  # between clearings of what was widened long ago
 
@@ -65,10 +66,18 @@ class Judged:
         return self.queued.name(self.tasks)
 
 
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    waiting: int = 0  # jobs, elements of arrays each
+    widened: int = 0
+    reserved: float = 0.0  # the price of those
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     at: float  # Unix seconds
-    judged: tuple[Judged, ...] = ()  # oldest first
+    judged: tuple[Judged, ...] = ()  # oldest first, at most MOST_KEPT
+    tallies: Mapping[str, "Tally"] = field(default_factory=dict)  # by rule, of all
     running: tuple[Running, ...] = ()
     facts: Facts | None = None  # that it was decided by
     problem: str = ""  # what is wrong, in the queue's reading or in the rules
@@ -102,17 +111,14 @@ class Widening:
             return Look(at=now.wall)
         self._refused = {job: told for job, told in self._refused.items() if told[0] > now.mono}
         found = await seen(self._sources, {job: said for job, (_, said) in self._refused.items()})
-        by_id = {one.job.job_id: one for one in found.queue}
-        decisions = decide([one.job for one in found.queue], found.facts)
-        judged = [
-            Judged(queued=by_id[each.job.job_id], decision=each, state=_state(each, found.facts)) for each in decisions
-        ]
+        judged = await asyncio.to_thread(_judged, found)  # a long queue keeps nobody else waiting
         if not dry:
             judged = await self._carry_out(judged, found.market)
             await self._forget(found)
         return Look(
             at=now.wall,
-            judged=tuple(judged),
+            judged=tuple(judged[:MOST_KEPT]),
+            tallies=_tallies(judged, found.facts),
             running=found.running,
             facts=found.facts,
             problem=f"there is a rule for {', '.join(found.lacking)}, and Slurm has no such" if found.lacking else "",
@@ -163,6 +169,25 @@ class Widening:
         self._forget_at = now.mono + FORGET_S
         keep = {one.job.root for one in found.queue} | {one.root for one in found.running}
         await self._sources.journal.act(lambda store: _dropped(store, keep, now.wall))
+
+
+def _judged(found: Seen) -> list[Judged]:
+    by_id = {one.job.job_id: one for one in found.queue}
+    decisions = decide([one.job for one in found.queue], found.facts)
+    return [Judged(queued=by_id[each.job.job_id], decision=each, state=_state(each, found.facts)) for each in decisions]
+
+
+def _tallies(judged: Sequence[Judged], facts: Facts) -> dict[str, Tally]:
+    tallies: dict[str, Tally] = {}
+    for each in judged:
+        decision = each.decision
+        tally = tallies.setdefault(decision.rule, Tally())
+        tally.waiting += decision.job.tasks
+        if each.state is State.WIDENED:
+            row = facts.widened.get(decision.job.root)
+            tally.widened += each.tasks
+            tally.reserved += each.tasks * (decision.price or (row.price if row else 0.0))
+    return tallies
 
 
 def _state(decision: Decision, facts: Facts) -> State:

@@ -10,12 +10,12 @@ from federation.errors import Unavailable
 from federation.model.job import Job
 from federation.model.messages import Room
 from federation.model.spec import JobSpec, Lease
-from federation.overflow import bursts, widened
+from federation.overflow import bursts, widened, widening
 from federation.overflow.burst import Burst
 from federation.overflow.facts import Rule, Wish
 from federation.overflow.rules import AWAY_S
 from federation.overflow.waiting import Running
-from federation.overflow.widening import REFUSED_S, Look, State
+from federation.overflow.widening import REFUSED_S, Look, State, Tally
 from federation.policy.choose import Rules
 from tests.integration.federation.overflow.queue import NODES, Bench
 from tests.integration.federation.site import until
@@ -317,3 +317,12 @@ async def test_a_look_that_fails_ends_nothing_and_is_told(wrong: Exception) -> N
     assert not loop.done()
     loop.cancel()
     await asyncio.gather(loop, return_exceptions=True)
+
+
+async def test_of_a_long_queue_all_is_counted_and_the_oldest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(widening, "MOST_KEPT", 2)
+    bench = Bench(rule=Rule(most_jobs=3))
+    bench.queue.waits = tuple(bench.job(nth) for nth in range(1, 6))
+    look = await bench.widening.look()
+    assert list(states(look)) == [1, 2]
+    assert look.tallies["gpu"] == Tally(waiting=5, widened=3, reserved=6.0)
