@@ -19,7 +19,7 @@ from typing import Protocol
 
 from federation.config_overflow import OverflowConfig
 from federation.model.states import Origin
-from federation.overflow.bursts import open_bursts
+from federation.overflow.bursts import MOST_OPEN
 from federation.overflow.told import CLOSED, OPEN, Changes, Far, Near, decide
 from federation.ports import Now
 from federation.runner import Runner
@@ -53,13 +53,12 @@ class NodesSlurm(Protocol):
 
 def far_of(store: Store, runner: Runner, now: Now) -> Far:
     """On the store's thread."""
-    bursts = open_bursts(store)
-    jobs = {burst.job_id: job for burst in bursts if (job := store.job(burst.token)) is not None}
+    rows = store.rows("bursts_far", most=MOST_OPEN)
     return Far(
         pools={pool.name: pool for pool in runner.engine.sites.pools(store.jobs(), now)},
-        open={burst.job_id: burst.pool for burst in bursts},
-        sent=frozenset(own for own, job in jobs.items() if job.state is not Origin.QUEUED),
-        begun=frozenset(own for own, job in jobs.items() if job.started_at is not None or job.state in _OVER),
+        open={row["job_id"]: row["pool"] for row in rows},
+        sent=frozenset(row["job_id"] for row in rows if row["state"] not in (None, Origin.QUEUED)),
+        begun=frozenset(row["job_id"] for row in rows if row["started_at"] is not None or row["state"] in _OVER),
     )
 
 

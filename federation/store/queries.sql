@@ -152,6 +152,10 @@ SELECT rule, sum(cost) AS money FROM (
         CROSS JOIN bursts ON bursts.array_id = widened.root AND bursts.array_id > 0 AND bursts.uid = widened.uid
         CROSS JOIN jobs ON jobs.token = bursts.token AND jobs.cost > 0 AND jobs.cost_day = :day
 ) GROUP BY rule
+-- name: bursts_far
+-- Those that are not closed, and how far the job of each has come: null where there is none yet.
+SELECT bursts.job_id AS job_id, bursts.pool AS pool, jobs.state AS state, jobs.started_at AS started_at
+    FROM bursts LEFT JOIN jobs ON jobs.token = bursts.token WHERE bursts.phase != 'closed' LIMIT :most
 -- name: booked_jobs
 -- Open bursts whose price counts already.
 SELECT bursts.job_id AS job_id FROM bursts CROSS JOIN jobs ON jobs.token = bursts.token AND jobs.cost > 0

@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from uuid import UUID
 
-from federation.overflow.nodes import CALM_S, NodesLoop, gres_of
+from federation.model.states import Origin
+from federation.model.token import RANDOM_BYTES, mint
+from federation.overflow.burst import Burst
+from federation.overflow.bursts import save
+from federation.overflow.nodes import CALM_S, NodesLoop, far_of, gres_of
 from federation.ports import Now
+from federation.store.store import Store
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.pool import GresNames
 from slurm_plugin.ports import JobRun, QueuedJob, SlurmNode
 from slurm_plugin.slurm.gres import parse_gres
-from tests.integration.federation.site import Net, linked, until
+from tests.integration.federation.site import SPEC, Net, linked, until
 from tests.unit.federation.overflow.test_told import CONFIG, node, virtual
 
 OURS = replace(CONFIG, nodes={"a": virtual("a", 1, "hpc/batch")})
@@ -121,3 +127,38 @@ def test_slices_are_called_as_pool_yaml_says_and_the_total_is_a_virtual_nodes_ow
     assert gres_of(OURS) == gres_of(known) == GresNames(total=100_000)
     path.write_text("version: 1\npool: p\npartitions: [gpu]\ngres: {name: slice}\nnodes: [{hosts: n1}]\n")
     assert gres_of(known) == GresNames(name="slice", total=100_000)
+
+
+async def test_how_far_a_jobs_far_side_is_is_read_from_the_journal(tmp_path: Path) -> None:
+    net = Net(tmp_path)
+    async with net.site("edge").up() as runner:
+        states = (None, Origin.QUEUED, Origin.SENDING, Origin.RUNNING, Origin.DONE)
+        tokens = [mint(nth, bytes(RANDOM_BYTES)) for nth in range(len(states))]
+
+        def write(store: Store) -> None:
+            for nth, (token, state) in enumerate(zip(tokens, states, strict=True)):
+                save(store, burst(token, nth))
+                if state is not None:
+                    job = runner.engine.origin.accept(store, token, SPEC, now())
+                    began = 5.0 if state is Origin.RUNNING else None
+                    store.save_job(replace(job, state=state, started_at=began, due_at=None), was=job)
+
+        await runner.read(write)
+        far = await runner.read(lambda store: far_of(store, runner, now()))
+        assert far.open == dict.fromkeys(range(len(states)), "hpc/batch")
+        assert (far.sent, far.begun) == (frozenset({2, 3, 4}), frozenset({3, 4}))
+
+
+def burst(token: UUID, job_id: int) -> Burst:
+    return Burst(
+        token=token,
+        job_id=job_id,
+        uid=1000,
+        user="ann",
+        submitted_at=1,
+        restarts=0,
+        started_at=2,
+        node="a-1",
+        pool="hpc/batch",
+        limit_s=0,
+    )
