@@ -105,15 +105,13 @@ static long long now_ms(void)
 /* One line in the job's own stderr. Whether it arrives is not known to anybody who could be told. */
 static void remark(const char *text, size_t size)
 {
-    char line[TEXT_BYTES + 8];
+    char line[TEXT_BYTES + 8]; /* it all fits */
     int n = snprintf(line, sizeof line, "fed: %.*s\n", (int)size, text);
     struct pollfd ready = {.fd = err.fd, .events = POLLOUT};
-    if (n > (int)sizeof line - 1)
-        n = (int)sizeof line - 1;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n - 1; i++)
         if ((unsigned char)line[i] < ' ')
-            line[i] = i == n - 1 ? '\n' : ' ';
-    if (n > 0 && poll(&ready, 1, 0) == 1 && write(err.fd, line, (size_t)n) < 0)
+            line[i] = ' ';
+    if (poll(&ready, 1, 0) == 1 && write(err.fd, line, (size_t)n) < 0)
         err.gone = errno == EPIPE || errno == EBADF;
 }
 
