@@ -233,6 +233,11 @@ def without_proxy(burst: Burst, job: SlurmJob | None, looks: int) -> Ends:
     return Ends.TIMEOUT if job.state in _TIMES else Ends.CANCEL
 
 
+def left_behind(burst: Burst, job: SlurmJob) -> bool:
+    """The run that owns it is over, and its job waits or runs anew."""
+    return job.waits or (job.lives and (job.restarts, job.started_at) != (burst.restarts, burst.started_at))
+
+
 def to_suspend(burst: Burst, job: SlurmJob) -> bool | None:
     """Whether what runs elsewhere is to stop for a while, or to go on; None: it does as it should."""
     wanted = job.state == "SUSPENDED"

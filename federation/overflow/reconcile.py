@@ -17,7 +17,18 @@ from uuid import UUID
 from federation.errors import FedError, Refused, Unavailable
 from federation.model.job import Job
 from federation.overflow import notes
-from federation.overflow.burst import LOOKS, Burst, Ends, Phase, SlurmJob, same_job, to_pin, to_suspend, without_proxy
+from federation.overflow.burst import (
+    LOOKS,
+    Burst,
+    Ends,
+    Phase,
+    SlurmJob,
+    left_behind,
+    same_job,
+    to_pin,
+    to_suspend,
+    without_proxy,
+)
 from federation.overflow.bursts import MOST_OPEN, drop_closed, open_bursts, save
 from federation.overflow.slurm_side import OVER, SlurmSide, facts
 from federation.overflow.slurm_site import SlurmSite
@@ -141,7 +152,7 @@ class Reconcile:
                 return
             if not (over and mine is not None):
                 await self._stop(burst, job)
-        if over and (mine is None or mine.over or (mine.lives and burst.phase is Phase.STOPPING)):
+        if over and (mine is None or mine.over or (burst.phase is Phase.STOPPING and left_behind(burst, mine))):
             await self._close(burst, fed, mine)
 
     async def _stop(self, burst: Burst, job: SlurmJob | None) -> None:

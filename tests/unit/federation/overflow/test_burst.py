@@ -22,6 +22,7 @@ from federation.overflow.burst import (
     claim,
     ending,
     ends_at,
+    left_behind,
     longest,
     reattached,
     same_job,
@@ -181,6 +182,13 @@ def test_what_waits_is_pinned_until_it_is() -> None:
         job = replace(JOB, state=state, restarts=2, submitted_at=500, partitions=places)
         wanted = state in WAITS and phase is not Phase.CLOSED and places != ("cloud",)
         assert to_pin(replace(BURST, phase=phase), job, "cloud") is wanted
+
+
+def test_a_run_is_left_behind_once_its_job_waits_or_runs_anew() -> None:
+    runs = (JOB, replace(JOB, restarts=2, submitted_at=500), replace(JOB, started_at=400))
+    for state, run in product(STATES, runs):
+        wanted = state in WAITS or (state in ALIVE and run is not JOB)
+        assert left_behind(BURST, replace(run, state=state)) is wanted, (state, run)
 
 
 def test_what_runs_follows_slurms_suspension() -> None:
