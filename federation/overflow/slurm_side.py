@@ -32,6 +32,7 @@ from federation.overflow.burst import (
     Way,
     ending,
     ends_at,
+    left_behind,
     longest,
     same_job,
     shrunk,
@@ -120,6 +121,8 @@ class SlurmSide:
             return Ends.NOTHING
         job, known = await self._asked(burst, heard)
         ends = verdict(heard, job, known=known)
+        if job is not None and left_behind(burst, job):
+            ends = Ends.NOTHING  # a slurmctld that forgot the start ends the first run, and the second one lives
         log.info("burst.signal", extra=facts(burst) | {"signal": heard.signal, "means": ends.value})
         match ends:
             case Ends.CANCEL | Ends.TIMEOUT | Ends.REQUEUE:

@@ -118,6 +118,15 @@ async def test_a_shutdown_of_the_gateway_ends_nothing(here: Stand) -> None:
         assert (await here.burst(burst.token)).phase is Phase.OPEN
 
 
+async def test_the_end_of_a_run_that_slurmctld_forgot_is_no_signal_to_what_runs(here: Stand) -> None:
+    async with here.up():
+        burst = await here.running()
+        here.slurm.put(replace(here.slurm.records[12], started_at=400))  # started again, before it cleared the node
+        assert await here.side.heard(12, heard(TERM)) is Ends.NOTHING
+        assert await here.side.heard(12, heard(USR1)) is Ends.NOTHING
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
+
+
 async def test_suspend_and_resume_once_each_whatever_is_heard_again(here: Stand) -> None:
     async with here.up():
         burst = await here.running()
