@@ -104,7 +104,7 @@ class Daemon:
         self._bulk = Bulk(
             inputs=Inputs(config.state_dir / "staging", holdings, self.runner.inputs_here),
             results=Results(holdings),
-            outputs=Outputs(holdings),
+            outputs=Outputs(holdings, self.runner.watching_attempt),
         )
         self._overflow = self._made_overflow()
         self._desk = Desk(self._staff())

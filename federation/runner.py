@@ -79,6 +79,7 @@ class Runner:
         self.dropped: Counter[str] = Counter()  # effects, by kind
         self.forgotten = 0  # portions that retention dropped
         self._watched: dict[UUID, list[Callable[[Job], None]]] = {}
+        self._watched_attempts: dict[Key, list[Callable[[], None]]] = {}
         self._trouble, self._trouble_at = "", 0.0
 
     # -- what users ask
@@ -118,6 +119,18 @@ class Runner:
             all_told.remove(told)
             if not all_told:
                 del self._watched[token]
+
+    @contextmanager
+    def watching_attempt(self, key: Key, told: Callable[[], None]) -> Iterator[None]:
+        """The same of an attempt that is here."""
+        all_told = self._watched_attempts.setdefault(key, [])
+        all_told.append(told)
+        try:
+            yield
+        finally:
+            all_told.remove(told)
+            if not all_told:
+                del self._watched_attempts[key]
 
     def drain(self, on: bool = True) -> None:
         """No new jobs, of users or of peers; those that are here go on."""
@@ -189,22 +202,26 @@ class Runner:
     def _stir(self, _: Store) -> None:
         self._stirred = True
 
-    def _then(self, store: Store) -> tuple[list[Effect], list[Job]]:
-        """What is due at the end of a group, and the watched jobs that it has changed."""
+    def _then(self, store: Store) -> tuple[list[Effect], list[Job | Key]]:
+        """What is due at the end of a group, and what is watched and has changed in it."""
         effects: list[Effect] = []
-        store.watched = self._watched
+        store.watched, store.watched_attempts = self._watched, self._watched_attempts
         if self._stirred:
             self._stirred = False
             effects = self.engine.due(store, self._clock())
         return effects, store.take_saved()
 
-    def _after(self, found: tuple[list[Effect], list[Job]]) -> None:
-        effects, jobs = found
+    def _after(self, found: tuple[list[Effect], list[Job | Key]]) -> None:
+        effects, changed = found
         for effect in effects:
             self._do(effect)
-        for job in jobs:
-            for told in tuple(self._watched.get(job.token, ())):
-                told(job)
+        for one in changed:
+            if isinstance(one, Job):
+                for told in tuple(self._watched.get(one.token, ())):
+                    told(one)
+            else:
+                for call in tuple(self._watched_attempts.get(one, ())):
+                    call()
         if self.engine.more_due:
             self._wake.set()
 

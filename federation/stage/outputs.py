@@ -5,8 +5,9 @@ A part without bytes says: this is all there is now.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from federation.access.acting import Account, acting_as
@@ -16,21 +17,34 @@ from federation.model.job import Attempt
 from federation.model.states import OPEN, Target
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
+from federation.stage.growth import Growth
 from federation.stage.holdings import Holdings
 from federation.wire.convert import key_from_wire
 
 PART_BYTES = 1 << 20
 MOST_FEEDS = 256  # of one stream of asks
 MOST_PARTS = 8  # that wait to be sent
-IDLE_S = 0.1  # between looks for more
-STATE_EVERY = 10  # looks without a byte between looks at whether the job is over
+STATE_S = 1.0  # without a byte between looks at whether the job is over
+TOLD_STATE_S = 30.0  # the same where somebody tells that it is
 
 _Source = tuple[Key, "pb.Stream.ValueType"]
+Watching = Callable[[Key, Callable[[], None]], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rig:
+    """What feeds work with."""
+
+    holdings: Holdings
+    growth: Growth
+    watching: Watching | None
 
 
 class Outputs:
-    def __init__(self, holdings: Holdings) -> None:
-        self._holdings = holdings
+    """`watching`: inside, what it is given is called when that attempt has changed."""
+
+    def __init__(self, holdings: Holdings, watching: Watching | None = None) -> None:
+        self._rig = _Rig(holdings=holdings, growth=Growth(), watching=watching)
 
     async def serve(self, site: str, asks: AsyncIterator[pb.OutputAsk]) -> AsyncIterator[pb.OutputPart]:
         """Until the asks end, or every stream that was asked for has. Raises Refused for too many at once."""
@@ -66,7 +80,7 @@ class Outputs:
             if feed is None or feed.task.done():
                 if len(feeds) >= MOST_FEEDS:
                     raise Refused(f"more than {MOST_FEEDS} outputs on one stream")
-                feeds[source] = feed = _Feed(self._holdings, site, source, parts)
+                feeds[source] = feed = _Feed(self._rig, site, source, parts)
                 feed.start(ask.offset)
             feed.allow(ask.offset + ask.credit)
 
@@ -74,11 +88,13 @@ class Outputs:
 class _Feed:
     """One output of one job."""
 
-    def __init__(self, holdings: Holdings, site: str, source: _Source, parts: asyncio.Queue[pb.OutputPart]) -> None:
-        self._holdings, self._site, self._parts = holdings, site, parts
+    def __init__(self, rig: _Rig, site: str, source: _Source, parts: asyncio.Queue[pb.OutputPart]) -> None:
+        self._rig, self._site, self._parts = rig, site, parts
         self._key, self._stream = source
         self._limit = 0
         self._allowed = asyncio.Event()
+        self._changed = False  # its attempt, since that was looked at
+        self._woken = asyncio.Event()
         self.task: asyncio.Task[None]
 
     def start(self, offset: int) -> None:
@@ -89,36 +105,55 @@ class _Feed:
         self._allowed.set()
 
     async def _run(self, offset: int) -> None:
+        watching = self._rig.watching
         try:
-            await self._follow(offset)
+            with watching(self._key, self._wake) if watching is not None else nullcontext():
+                await self._follow(offset)
         except FedError as error:
             await self._tell(offset, pb.OutputPart(failed=str(error)))
 
     async def _follow(self, offset: int) -> None:
-        handle, idle, told = -1, 0, False
-        held = await self._holdings.of(self._site, self._key)
-        place = await self._holdings.place(held)
+        handle, told = -1, False
+        held = await self._rig.holdings.of(self._site, self._key)
+        place = await self._rig.holdings.place(held)
         path = place.stdout if self._stream == pb.STREAM_STDOUT else place.stderr
         try:
             while True:
                 if handle < 0:
                     handle = await asyncio.to_thread(_open, path, held.account)
                 await self._wait_allowed(offset)
-                if idle % STATE_EVERY == 0:
-                    held = await self._holdings.of(self._site, self._key)
                 if data := await asyncio.to_thread(_read, handle, min(PART_BYTES, self._limit - offset), offset):
                     await self._tell(offset, pb.OutputPart(data=data))
-                    offset, idle, told = offset + len(data), 1, False
+                    offset, told = offset + len(data), False
                     continue
                 if held.attempt.state not in OPEN:
                     return await self._end(offset, held.attempt)
                 if not told:
                     await self._tell(offset, pb.OutputPart(data=b""))
-                idle, told = idle + 1, True
-                await asyncio.sleep(IDLE_S)
+                told = True
+                if await self._idle(handle if handle >= 0 else path, offset):
+                    held = await self._rig.holdings.of(self._site, self._key)
         finally:
             if handle >= 0:
                 os.close(handle)
+
+    async def _idle(self, file: int | Path, offset: int) -> bool:
+        """Until there may be more of it. Whether its attempt is to be looked at."""
+        told = self._rig.watching is not None
+        self._woken.clear()
+        with self._rig.growth.watching(self._woken, file, offset if isinstance(file, int) else -1):
+            try:
+                async with asyncio.timeout(TOLD_STATE_S if told else STATE_S):
+                    if not self._changed:
+                        await self._woken.wait()
+            except TimeoutError:
+                return True
+        changed, self._changed = self._changed, False
+        return changed
+
+    def _wake(self) -> None:
+        self._changed = True
+        self._woken.set()
 
     async def _end(self, offset: int, attempt: Attempt) -> None:
         if attempt.state is Target.RELEASED:

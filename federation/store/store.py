@@ -67,8 +67,9 @@ class Store(Sums):
         self._recent_attempts: Recent[Key, Attempt] = Recent()
         self._followed: dict[str, Followed] = {}
         self._new_specs: dict[UUID | Key, JobSpec] = {}  # of this transaction
-        self.watched: Container[UUID] = frozenset()  # jobs of which `take_saved` tells
-        self._saved: list[Job] = []
+        self.watched: Container[UUID] = frozenset()  # jobs, and attempts, of which `take_saved` tells
+        self.watched_attempts: Container[Key] = frozenset()
+        self._saved: list[Job | Key] = []
         self.may_accept = may_accept
         with self.transaction():
             found = self._one("meta", name="journal")
@@ -102,8 +103,10 @@ class Store(Sums):
         super().roll_back()
         self._saved.clear()
 
-    def take_saved(self) -> list[Job]:
-        """Watched jobs that were saved since this was last asked, each as it was then."""
+    def take_saved(self) -> list[Job | Key]:
+        """What is watched and has changed since this was last asked: jobs as they were then, and attempts whose state
+        is another.
+        """
         found, self._saved = self._saved, []
         return found
 
@@ -271,6 +274,8 @@ class Store(Sums):
             attempt = replace(attempt, revision=self._next_revision())
         self._execute(self._sql["save_attempt"], convert.attempt_to_row(attempt))
         self._recent_attempts.put(attempt.key, attempt)
+        if attempt.key in self.watched_attempts and (was is None or was.state is not attempt.state):
+            self._saved.append(attempt.key)
         return attempt
 
     def attempt_spec(self, key: Key) -> JobSpec | None:

@@ -141,7 +141,7 @@ class Gate:
         self.runner = Runner(SiteEngine(rules, _now()), writer, adapters)
         holdings = Holdings(self.runner, {"batch": self.pool}, least_uid=1000)
         inputs = Inputs(self.state / "staging", holdings, self.runner.inputs_here)
-        bulk = Bulk(inputs=inputs, results=Results(holdings), outputs=Outputs(holdings))
+        bulk = Bulk(inputs=inputs, results=Results(holdings), outputs=Outputs(holdings, self.runner.watching_attempt))
         near.append(Near("hpc", bulk.inputs, bulk.results, bulk.outputs))
         self.overflow = Overflow(
             self.config(),
