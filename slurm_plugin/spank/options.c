@@ -28,22 +28,25 @@
 #define MOST_OPEN 16     /* folders at once */
 #define INPUT "VGPU_BURST_INPUT_MIB"
 #define REFUSED (-1)
+#define INHERITED "SLURM_SPANK_" /* before a variable's name: what sbatch leaves in a job, and takes for words of its own */
 
 SPANK_PLUGIN(vgpu_burst, 1)
 
 enum option { BURST, STAGE_IN, STAGE_OUT };
 
+static const char *const VARIABLES[] = {
+    [BURST] = "_SLURM_SPANK_OPTION_vgpu_burst_burst",
+    [STAGE_IN] = "_SLURM_SPANK_OPTION_vgpu_burst_stage_in",
+    [STAGE_OUT] = "_SLURM_SPANK_OPTION_vgpu_burst_stage_out",
+};
+
 struct paths {
-    const char *variable;
     char *all; /* with commas between them; NULL: none yet */
     int count;
 };
 
 static const char *pools; /* that --burst may name; NULL: any, and the daemon says which there are */
-static struct paths staged[] = {
-    [STAGE_IN] = {.variable = "_SLURM_SPANK_OPTION_vgpu_burst_stage_in"},
-    [STAGE_OUT] = {.variable = "_SLURM_SPANK_OPTION_vgpu_burst_stage_out"},
-};
+static struct paths staged[STAGE_OUT + 1];
 
 /* Only a batch job can be started again elsewhere. */
 static bool is_sbatch(void)
@@ -154,10 +157,21 @@ static bool read_arguments(int argc, char **argv)
     return true;
 }
 
+/* In a job: an srun or sbatch there must not take the job's own options for its. */
+static void forget_inherited(void)
+{
+    char name[128];
+    for (int i = BURST; i <= STAGE_OUT; i++) {
+        snprintf(name, sizeof name, INHERITED "%s", VARIABLES[i]);
+        unsetenv(name);
+    }
+}
+
 int slurm_spank_init(spank_t spank, int argc, char **argv)
 {
     if (spank_context() != S_CTX_ALLOCATOR && spank_context() != S_CTX_LOCAL)
         return 0;
+    forget_inherited();
     if (!read_arguments(argc, argv))
         return REFUSED;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
@@ -205,8 +219,8 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
         return 0;
     for (int i = STAGE_IN; i <= STAGE_OUT; i++) {
         struct paths *paths = &staged[i];
-        if (paths->all != NULL && (setenv(paths->variable, paths->all, 1) != 0 ||
-                                   spank_job_control_setenv(spank, paths->variable, paths->all, 1) != ESPANK_SUCCESS))
+        if (paths->all != NULL && (setenv(VARIABLES[i], paths->all, 1) != 0 ||
+                                   spank_job_control_setenv(spank, VARIABLES[i], paths->all, 1) != ESPANK_SUCCESS))
             return REFUSED;
     }
     unsetenv(INPUT); /* of a job that this one is submitted from */

@@ -1,6 +1,7 @@
 /*
  * Slurm's side towards a plugin, for tests: HOST CALL... [-- PLUGSTACK-ARGUMENT...] makes these calls, one after the
- * other, and prints what each returned. A call is init, prolog, task, post, or NAME=VALUE for an option that was given.
+ * other, and prints what each returned. A call is init, prolog, task, post, NAME=VALUE for an option that was given, or
+ * ?NAME: is there such a variable?
  * HOST_CONTEXT, HOST_PROGRAM, HOST_STEP, HOST_ARRAY, HOST_TASK say where; the files HOST_ENV and HOST_ARGV hold the
  * job's, with a NUL behind each. Errors go to stderr as Slurm's do.
  */
@@ -117,7 +118,9 @@ int main(int argc, char **argv)
     for (int i = 1; i < calls; i++) {
         char *equals = strchr(argv[i], '='), **own = argv + calls + 1;
         int rc = -3;
-        if (equals != NULL) {
+        if (*argv[i] == '?') {
+            rc = getenv(argv[i] + 1) != NULL;
+        } else if (equals != NULL) {
             *equals = '\0';
             rc = option(argv[i], equals + 1);
         } else if (strcmp(argv[i], "init") == 0) {

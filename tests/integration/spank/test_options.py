@@ -59,6 +59,15 @@ def test_only_a_batch_job_can_burst(plugin: Plugin, command: str) -> None:
         assert ran.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("context", [Context.LOCAL, Context.ALLOCATOR])
+def test_a_command_in_a_job_does_not_take_the_jobs_options_for_its_own(plugin: Plugin, context: Context) -> None:
+    inherited = f"SLURM_SPANK_{IN}"
+    set_it = ("env", f"{inherited}=a")
+    assert plugin.run(context, f"?{inherited}", before=set_it).returned == {f"?{inherited}": "1"}
+    ran = plugin.run(context, "init", f"?{inherited}", before=set_it)
+    assert ran.returned == {"init": "0", f"?{inherited}": "0"}
+
+
 @pytest.mark.parametrize(
     "path", ["a", "a/b", "out/*", "a b", "..a", "a..", "a/...", ".hidden", "ü/'\"$(id)", "x" * 255, "a\nb"]
 )
