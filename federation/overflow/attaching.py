@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 AGAIN_S = 1.0  # between tries while Slurm, the journal or the disk does not let it go on
 WAITS_S = 0.3  # between looks at whether the attempt before is over
+AT_ONCE = 32  # jobs that are being begun: of each Slurm is told something
+TAKEN_AT_ONCE = 2  # jobs whose inputs are being copied: each has a thread for all that time
 PATIENCE_S = 3.0  # until a job's output says what it waits for
 
 
@@ -56,6 +58,7 @@ class Desk:
 class Attaching:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._gate, self._taking = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(TAKEN_AT_ONCE)
 
     async def attached(self, visit: Visit) -> tuple[Burst, Job]:
         """The job that it is, durable. Waits while Slurm does not answer, or an attempt before it is not over.
@@ -95,17 +98,17 @@ class Attaching:
         ending = job.state == "COMPLETING"
         if ending and await desk.runner.read(lambda store: burst_of(store, job.job_id)) is None:
             raise Refused("it was ended before it began")
-        what, burst = await desk.side.arrived(
-            Arrival(
-                job=job,
-                restarts=hello.restarts,
-                node=hello.node,
-                pool=nodes.pool,
-                user=visit.caller.user,
-                stdout_size=hello.stdout_size,
-                stderr_size=hello.stderr_size,
-            )
+        arrival = Arrival(
+            job=job,
+            restarts=hello.restarts,
+            node=hello.node,
+            pool=nodes.pool,
+            user=visit.caller.user,
+            stdout_size=hello.stdout_size,
+            stderr_size=hello.stderr_size,
         )
+        async with self._gate:
+            what, burst = await desk.side.arrived(arrival)
         if what is Claim.STALE:
             raise Refused("this run of the job is over in Slurm")
         if what is Claim.WAIT or burst is None:
@@ -139,7 +142,8 @@ class Attaching:
             return spec
         account = await asyncio.to_thread(self._desk.account, burst.user)
         source = Source(account=account, folder=hello.folder, patterns=patterns)
-        return replace(spec, inputs=await take(self._desk.spool, burst.token, source))
+        async with self._taking:
+            return replace(spec, inputs=await take(self._desk.spool, burst.token, source))
 
 
 def _check(visit: Visit, job: SlurmJob, partition: str) -> None:

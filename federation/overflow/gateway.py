@@ -10,14 +10,12 @@ Crash: proxies come back, and say how far they got.
 import asyncio
 import logging
 import resource
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from federation.access.local import Caller, caller_of, listening
-from federation.access.rates import Bucket, Rate
 from federation.errors import FedError, Refused
 from federation.overflow.attaching import Attaching
 from federation.overflow.frames import HEAD, MOST_HELLO, Hello, Refusal, from_proxy, length, to_proxy
@@ -29,7 +27,6 @@ MOST_STRANGERS = 500  # connections of one user that have not said yet which job
 MOST_HELLOS = 64  # being read at once; the others wait for their turn
 HELLO_S = 30.0  # longest wait for one
 GONE_S = 30.0  # longest wait for a proxy that was told its end to go
-ENDS = Rate(per_s=50.0, burst=25.0)
 
 
 class Gateway:
@@ -40,7 +37,6 @@ class Gateway:
         self._strangers: Counter[int] = Counter()
         self._reading = asyncio.Semaphore(MOST_HELLOS)
         self._visits: dict[int, Visit] = {}  # by job id: the newest proxy is the one that counts
-        self._ends = Bucket(ENDS, time.monotonic())
 
     @property
     def attached(self) -> int:
@@ -76,7 +72,6 @@ class Gateway:
             caller = caller_of(writer.get_extra_info("socket"))
             hello = await self._hello(caller, reader)
             last = await self._attend(Visit(self._staff, caller, hello, writer), reader)
-            await self._pace()
             writer.write(last)
             await writer.drain()
             async with asyncio.timeout(GONE_S):
@@ -152,12 +147,6 @@ class Gateway:
         if before is not None:
             before.cut()
         self._visits[visit.hello.job_id] = visit
-
-    async def _pace(self) -> None:
-        wait_s = self._ends.take(1.0, time.monotonic())
-        while wait_s > 0:
-            await asyncio.sleep(wait_s)
-            wait_s = self._ends.take(1.0, time.monotonic())
 
 
 async def _raised(task: "asyncio.Task[None]") -> bytes:

@@ -5,7 +5,7 @@ import logging
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from federation.access.local import Caller
 from federation.errors import FedError
@@ -26,6 +26,7 @@ from federation.overflow.frames import (
     length,
     to_proxy,
 )
+from federation.overflow.pacing import Pacer
 from federation.overflow.relay import Relay
 from federation.overflow.slurm_side import SlurmSide
 from federation.runner import Runner
@@ -46,6 +47,7 @@ class Staff:
     mover: Mover
     side: SlurmSide
     settled: Callable[[], None] = lambda: None
+    ends: Pacer = field(default_factory=Pacer)
 
 
 class Visit:
@@ -134,6 +136,7 @@ class Visit:
 
     async def refused(self, why: str) -> bytes:
         """Nothing of it is to run. Its last frame: of a job that Slurm is ending, no word in its output."""
+        await self.staff.ends.turn()
         if self.burst is not None:
             await self.staff.side.stop(self.burst.token, why)
             self.staff.settled()
@@ -150,6 +153,7 @@ class Visit:
         )
 
     async def _end(self, burst: Burst, job: Job) -> Ended:
+        await self.staff.ends.turn()
         if self._by_slurm.is_set():
             return _as_it_was(job)
         ending = await self.staff.side.end(burst.token)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,8 +130,13 @@ def passable() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def pair(pool: str = LOCAL, guest: str = GUEST) -> Iterator[Pair]:
-    """Both are up, and hpc has this pool, whose jobs run as `guest`. At the end neither has logged a fault of ours."""
+def pair(
+    pool: str = LOCAL, guest: str = GUEST, edge: str = "", prepare: Callable[[Path], None] = lambda _: None
+) -> Iterator[Pair]:
+    """Both are up, and hpc has this pool, whose jobs run as `guest`. At the end neither has logged a fault of ours.
+
+    `edge`: more of its file. `prepare` is called with the folder of all before they start.
+    """
     with passable() as root, socket.socket() as probe:
         (root / "spool").mkdir(mode=0o711)
         probe.bind(("127.0.0.1", 0))
@@ -142,9 +147,11 @@ def pair(pool: str = LOCAL, guest: str = GUEST) -> Iterator[Pair]:
             folder = root / name
             assert run(["pki", "issue", name, "--folder", str(root / "pki"), "--out", str(folder)]) == 0
             backend = pool.format(spool=root / "spool")
+            text += edge if name == "edge" else ""
             (folder / "fed.yaml").write_text(text.format(folder=folder, port=port, pool=backend, guest=guest))
         (root / "home").mkdir()
         found = Pair(edge=Site("edge", root / "edge"), hpc=Site("hpc", root / "hpc"), home=root / "home")
+        prepare(root)
         try:
             for site in found.sites:
                 site.start()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from federation.access.rates import Rate
-from federation.overflow import gateway
+from federation.overflow import gateway, pacing
 from federation.overflow.frames import Acknowledged, Ended, Refusal, Stream
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
@@ -313,7 +313,7 @@ async def test_a_slurm_that_does_not_answer_is_waited_for(gate: Gate) -> None:
 
 
 async def test_ends_are_given_out_no_faster_than_a_slurmctld_likes(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "ENDS", Rate(per_s=5.0, burst=1.0))
+    monkeypatch.setattr(pacing.Pacer.__init__, "__defaults__", (Rate(per_s=5.0, burst=1.0),))
     proxies = [gate.proxy(b"", gate.job(nth)) for nth in range(1, 5)]
     loop = asyncio.get_running_loop()
     async with gate.up(), asyncio.TaskGroup() as group:
