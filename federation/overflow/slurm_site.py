@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from federation.errors import Refused, Unavailable
-from federation.executors.slurm_commands import MAX_DAYS, seconds
+from federation.executors.slurm_commands import seconds
 from federation.overflow.burst import WAITING, SlurmJob
 from federation.overflow.notes import note_in, noted
 from slurm_plugin.errors import ConfigError, SlurmError, SlurmUnavailable
@@ -22,6 +22,7 @@ from slurm_plugin.slurm.process import Runner, Runs, Site
 log = logging.getLogger(__name__)
 
 IDS_A_CALL = 5000  # of 10 digits: one argument may have 128 KiB
+YEAR_S = 365 * 86_400  # what Slurm gives a job that it starts without a limit
 NAMES_A_CALL = 200  # of jobs that one update names; slurmctld does them one by one
 
 FIELDS = (
@@ -215,7 +216,7 @@ def _job(row: Sequence[str]) -> SlurmJob:
 
 def _limit(text: str) -> int:
     limit_s = 0 if text in _NOT_SET else seconds(text)
-    return limit_s if limit_s <= MAX_DAYS * 86_400 else 0
+    return limit_s if limit_s < YEAR_S else 0
 
 
 def _number(text: str) -> int:
