@@ -264,7 +264,8 @@ class TargetSide(Records):
     def _absent(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
         if known.stopped_for in NEVER_LET_IN:
             return self._stop(store, known, known.stopped_for, now)
-        had = replace(known, handle=known.handle or UNNAMED)
+        # Its tries were looks at it, and say nothing of how often it was handed over in vain.
+        had = replace(known, handle=known.handle or UNNAMED, tries=0)
         return self._saved(store, again(had, "the backend does not have it", now), known, told=False)
 
     def forgotten(self, store: Store, key: Key) -> list[Effect]:

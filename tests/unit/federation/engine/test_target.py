@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from federation.engine.attempts import FIRST_POLL_S, MOST_POLL_S
+from federation.engine.attempts import FIRST_RETRY_S, MOST_POLL_S
 from federation.engine.effects import Deliver, Fence, Forget, HandOver, Look
 from federation.engine.target import ASK_S, MOST_DOUBTED, TOMBSTONE_S
 from federation.model.messages import Busy, Cancel, Changes, Follow, Release, Signal, Submit, Told
@@ -179,6 +180,17 @@ def test_what_the_backend_forgot_before_it_started_is_handed_over_again_after_tw
     hpc.sees(Sight.ABSENT)
     assert hpc.attempt().state is Target.READY
     assert len(only(hpc.due(10.0), HandOver)) == 1
+
+
+def test_what_was_looked_at_often_before_it_was_forgotten_waits_no_longer_for_that(hpc: Site) -> None:
+    """Long in a queue, or asked about after many restarts: neither is a hand-over in vain."""
+    pending(hpc)
+    for _ in range(20):
+        hpc.due(MOST_POLL_S)
+        hpc.sees(Sight.PENDING)
+    for _ in range(2):
+        hpc.sees(Sight.ABSENT)
+    assert len(only(hpc.due(FIRST_RETRY_S), HandOver)) == 1
 
 
 def test_what_had_started_and_is_gone_is_lost_after_two_looks_and_never_handed_over_again(hpc: Site) -> None:
