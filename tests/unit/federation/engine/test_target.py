@@ -5,8 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from federation.engine.attempts import FIRST_POLL_S, MOST_POLL_S
-from federation.engine.attempts import FIRST_RETRY_S, MOST_POLL_S
+from federation.engine.attempts import FIRST_POLL_S, FIRST_RETRY_S, MOST_POLL_S
 from federation.engine.effects import Deliver, Fence, Forget, HandOver, Look
 from federation.engine.target import ASK_S, MOST_DOUBTED, TOMBSTONE_S
 from federation.model.messages import Busy, Cancel, Changes, Follow, Release, Signal, Submit, Told
