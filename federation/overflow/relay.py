@@ -5,10 +5,10 @@ its way and not acknowledged; what was acknowledged is in the job's file.
 """
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from federation.errors import Refused
 from federation.model.job import Job
@@ -22,7 +22,17 @@ LOOK_S = 2.0  # between looks when nothing wakes us, such as at a link that was 
 _HAS_STARTED = frozenset({Origin.RUNNING, Origin.STOPPING, Origin.RESULTS_PENDING, Origin.DONE})
 _TO_BEGIN = frozenset({Target.SUBMITTING, Target.PENDING, Target.RUNNING})
 
-Send = Callable[[bytes, bytes], Awaitable[None]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """So many bytes of a file from this one on."""
+
+    file: BinaryIO
+    at: int
+    size: int
+
+
+Send = Callable[[bytes, Part], Awaitable[None]]
 """The head of a frame, and what it announces."""
 
 
@@ -30,7 +40,7 @@ class Relay:
     """To one proxy, of one job. Who hears of the job, or of what was written, says so; all on one thread."""
 
     def __init__(self, mover: Mover, job: Job, begin: Welcome, send: Send) -> None:
-        self._mover, self._send_frame = mover, send
+        self._mover, self._send_part = mover, send
         self.job = job
         self._wake = asyncio.Event()
         self._pull: Pull | None = None
@@ -94,17 +104,21 @@ class Relay:
     async def _send(self, stream: Stream, pull: Pull) -> None:
         """As much as there is, and as the window has room for."""
         known = pull.streams[stream.value]
-        while (room := self._acknowledged[stream] + WINDOW_BYTES - self._sent[stream]) > 0:
-            at, most = lies_at(self._sent[stream], known.gaps)
-            size = min(MOST_DATA, room, most, known.written - at)
-            if size <= 0:
-                return
-            data = await asyncio.to_thread(_read, pull.folder / stream.value, size, at)
-            if not data:
-                return
-            head = data_head(stream, self._sent[stream], len(data))
-            self._sent[stream] += len(data)
-            await self._send_frame(head, data)
+        if self._sent[stream] >= known.written:
+            return
+        try:
+            file = (pull.folder / stream.value).open("rb", buffering=0)
+        except FileNotFoundError:
+            return
+        with file:
+            while (room := self._acknowledged[stream] + WINDOW_BYTES - self._sent[stream]) > 0:
+                at, most = lies_at(self._sent[stream], known.gaps)
+                size = min(MOST_DATA, room, most, known.written - at)
+                if size <= 0:
+                    return
+                head = data_head(stream, self._sent[stream], size)
+                self._sent[stream] += size
+                await self._send_part(head, Part(file=file, at=at, size=size))
 
 
 def lies_at(offset: int, gaps: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -115,14 +129,3 @@ def lies_at(offset: int, gaps: Sequence[tuple[int, int]]) -> tuple[int, int]:
             return at, begin - at
         at += length
     return at, 1 << 62
-
-
-def _read(path: Path, size: int, offset: int) -> bytes:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return b""
-    try:
-        return os.pread(handle, size, offset)
-    finally:
-        os.close(handle)

@@ -27,7 +27,7 @@ from federation.overflow.frames import (
     to_proxy,
 )
 from federation.overflow.pacing import Pacer
-from federation.overflow.relay import Relay
+from federation.overflow.relay import Part, Relay
 from federation.overflow.slurm_side import SlurmSide
 from federation.runner import Runner
 from federation.stage.mover import Mover
@@ -56,6 +56,7 @@ class Visit:
     def __init__(self, staff: Staff, caller: Caller, hello: Hello, writer: asyncio.StreamWriter) -> None:
         self.staff, self.caller, self.hello = staff, caller, hello
         self._writer = writer
+        self._turn = asyncio.Lock()  # one frame after another
         self.burst: Burst | None = None  # once its job is on record
         self._began = Welcome(stdout=0, stderr=0)
         self._relay: Relay | None = None
@@ -99,11 +100,20 @@ class Visit:
 
     # -- what it is told
 
-    async def say(self, frame: bytes, data: bytes = b"") -> None:
-        self._writer.write(frame)
-        if data:
-            self._writer.write(data)
-        await self._writer.drain()
+    async def say(self, frame: bytes) -> None:
+        async with self._turn:
+            self._writer.write(frame)
+            await self._writer.drain()
+
+    async def _pass_on(self, head: bytes, part: Part) -> None:
+        """From the file to the socket: the kernel copies nothing on that way."""
+        async with self._turn:
+            self._writer.write(head)
+            if self._writer.is_closing():
+                raise ConnectionResetError
+            loop = asyncio.get_running_loop()
+            if await loop.sendfile(self._writer.transport, part.file, part.at, part.size) != part.size:
+                raise ConnectionResetError("the output that is here became shorter")
 
     async def remark(self, text: str) -> None:
         await self.say(to_proxy(Remark(text=text)))
@@ -122,7 +132,7 @@ class Visit:
 
     async def served(self, burst: Burst, job: Job) -> Ended:
         """How it ends, once the proxy has written all that the job wrote. Raises Refused: it never runs."""
-        relay = self._relay = Relay(self.staff.mover, job, self._began, self.say)
+        relay = self._relay = Relay(self.staff.mover, job, self._began, self._pass_on)
         with self.staff.runner.watching(burst.token, relay.changed):
             found = await self.staff.runner.read(lambda store: store.job(burst.token))
             if found is not None:
