@@ -3,6 +3,7 @@
 No text of a user's can pass for a field: see `slurm_plugin.slurm.table`. AdminComment is read for our own note only.
 """
 
+import asyncio
 import logging
 import re
 import secrets
@@ -22,6 +23,7 @@ from slurm_plugin.slurm.process import Runner, Runs, Site
 log = logging.getLogger(__name__)
 
 IDS_A_CALL = 5000  # of 10 digits: one argument may have 128 KiB
+TRIES, TRY_S = 5, 0.5  # of an update of a job that slurmctld is busy with
 YEAR_S = 365 * 86_400  # what Slurm gives a job that it starts without a limit
 NAMES_A_CALL = 200  # of jobs that one update names; slurmctld does them one by one
 
@@ -32,6 +34,8 @@ FIELDS = (
 NOTE_FIELDS = ("JobID", "ArrayJobID", "ArrayTaskID", "admin_comment")
 _SIGNAL = re.compile(r"\s--signal[= ]((?:[RB]{1,2}:)?[A-Z0-9+]{1,16}(?:@\d{1,5})?)(?=\s|$)")
 _SQUEUE = ("squeue", "--noheader", "--all", "--local")
+_NO_COMMENT = "(null)"
+_BUSY = "resource temporarily unavailable"
 _UNKNOWN_JOB = "invalid job id"
 _NOTHING = frozenset({"", "N/A", "Unknown", "None", "(null)", "NONE"})
 _NOT_SET = frozenset({"NOT_SET", "INVALID", *_NOTHING})
@@ -71,7 +75,7 @@ class SlurmSite(Protocol):
     async def note(self, job_id: int, json_text: str) -> None:
         """Put this on the job, in the place of what overflow wrote there before; empty: nothing.
 
-        Does nothing for a job that Slurm does not know. Refused: such as for one that is over.
+        Does nothing for a job that is over, or that Slurm does not know: those can't be changed.
         """
 
     async def signal_request(self, job_id: int) -> str:
@@ -127,7 +131,8 @@ class OwnSlurm:
         return tuple(refused)
 
     async def note(self, job_id: int, json_text: str) -> None:
-        for own, array, task, comment in await self._rows(NOTE_FIELDS, f"--jobs={job_id}"):
+        for own, array, task, told in await self._rows(NOTE_FIELDS, f"--jobs={job_id}"):
+            comment = "" if told == _NO_COMMENT else told
             if _number(own) == job_id and (wanted := noted(comment, json_text)) != comment:
                 name = f"{array}_{task}" if task.isdecimal() else own
                 await self._update(name, f"admincomment={wanted}")
@@ -156,7 +161,18 @@ class OwnSlurm:
         return []
 
     async def _update(self, name: str, change: str) -> None:
-        await self._run(["scontrol", "update", f"jobid={name}", change])
+        """From 24.11 on slurmctld may be busy with a job for a second: then it says so, and is asked again."""
+        argv = ["scontrol", "update", f"jobid={name}", change]
+        for _ in range(TRIES - 1):
+            try:
+                await self._run(argv)
+            except Unavailable as error:
+                if _BUSY not in str(error).lower():
+                    raise
+                await asyncio.sleep(TRY_S)
+            else:
+                return
+        await self._run(argv)
 
     async def _rows(self, fields: Sequence[str], *selection: str) -> list[list[str]]:
         mark = _mark()

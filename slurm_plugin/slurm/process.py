@@ -36,6 +36,7 @@ _NO_ANSWER = (
     "communication connection failure",
     "communication shutdown failure",
     "message receive failure",
+    "unexpected message received",  # of scontrol, when nothing was
     "message send failure",
     "insane message length",
     "in standby mode",

@@ -185,7 +185,7 @@ def _write_configuration(cluster: BareSlurm, scripts: Mapping[str, str], more: s
         (folder / name).mkdir()
     (folder / "munge.key").write_bytes(secrets.token_bytes(128))
     (folder / "munge.key").chmod(0o600)
-    ctld, *slurmd = _free_ports(1 + len(NODES))
+    ctld, *slurmd = free_ports(1 + len(NODES))
     values = {
         "host": socket.gethostname().split(".")[0],
         "folder": folder,
@@ -213,7 +213,7 @@ def _munge_options(folder: Path) -> Sequence[str]:
     return [f"--{option}={folder / name}" for option, name in files.items()]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nothing listens on, from below those that the kernel gives to outgoing connections."""
     found: list[int] = []
     while len(found) < count:

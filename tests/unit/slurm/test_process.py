@@ -37,6 +37,7 @@ async def test_a_child_sees_no_environment_of_ours(tmp_path: Path, monkeypatch: 
         "slurm_update error: Resource temporarily unavailable",
         'error: Munge encode failed: Failed to access "/run/munge": No such file',
         "slurm_load_node error: Slurm backup controller in standby mode",
+        "Unexpected message received for job 1",
     ],
 )
 async def test_no_answer_is_an_unknown_outcome(tmp_path: Path, said: str) -> None:

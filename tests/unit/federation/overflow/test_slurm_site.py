@@ -138,13 +138,31 @@ async def test_no_answer_is_no_refusal() -> None:
         await OwnSlurm(runner=Told(SlurmError("Job has already finished"))).set_limit("1", 60)
 
 
+async def test_a_job_that_slurmctld_is_busy_with_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_site, "TRY_S", 0.001)
+    busy = SlurmUnavailable("scontrol update: Resource temporarily unavailable for job 12")
+    told = Told(busy, busy, "")
+    await OwnSlurm(runner=told).set_limit("12", 60)
+    assert len(told.asked) == 3
+    told = Told(*[busy] * 20)
+    with pytest.raises(Unavailable):
+        await OwnSlurm(runner=told).set_limit("12", 60)
+    assert len(told.asked) == slurm_site.TRIES
+
+
 async def test_a_note_is_written_beside_other_words_and_only_when_it_changes() -> None:
-    told = Told([("12", "10", "2", "an admin's own")], "", [("12", "10", "2", 'x fed:{"a":1}')])
+    own, same, none = (
+        ("12", "10", "2", "an admin's own"),
+        ("12", "10", "2", 'x fed:{"a":1}'),
+        ("12", "12", "N/A", "(null)"),
+    )
+    told = Told([own], "", [same], [none], "", [none])
     slurm = OwnSlurm(runner=told)
-    await slurm.note(12, '{"open":1}')
-    await slurm.note(12, '{"a":1}')
+    for text in ('{"open":1}', '{"a":1}', '{"b":1}', ""):
+        await slurm.note(12, text)
     assert [argv for argv in told.asked if argv[0] == "scontrol"] == [
-        ["scontrol", "update", "jobid=10_2", 'admincomment=an admin\'s own fed:{"open":1}']
+        ["scontrol", "update", "jobid=10_2", 'admincomment=an admin\'s own fed:{"open":1}'],
+        ["scontrol", "update", "jobid=12", 'admincomment=fed:{"b":1}'],
     ]
 
 
