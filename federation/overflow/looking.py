@@ -14,6 +14,8 @@ from federation.engine.site import SiteEngine
 from federation.engine.sites import SILENT_S
 from federation.errors import Unavailable
 from federation.overflow import widened
+from federation.overflow.burst import Burst
+from federation.overflow.bursts import open_bursts
 from federation.overflow.expected import MOST_ASKED, Expects
 from federation.overflow.facts import Facts, Waiting, Widened
 from federation.overflow.offers import Behind, Market
@@ -23,6 +25,7 @@ from federation.overflow.waiting import Reads, Running
 from federation.policy.choose import Pool
 from federation.ports import Now
 from federation.store.store import Store
+from slurm_plugin.slurm.queue import has_element
 
 T = TypeVar("T")
 
@@ -66,6 +69,7 @@ class _Books:
     spent: Mapping[str, float]  # today, by rule
     left: Mapping[str, float]  # of today's budgets, by account
     booked: frozenset[int]
+    open: Mapping[int, Collection[int]]  # elements whose attempt elsewhere is not over, by root; -1: a job of no array
     pools: Mapping[str, Pool]
     away: Mapping[str, float]  # seconds since its site was heard, of those that are not
 
@@ -86,7 +90,7 @@ async def seen(sources: Sources, refused: Mapping[int, str]) -> Seen:
     now = sources.clock()
     books = await _books(sources, {one.job.account for one in queue}, now)
     facts = _facts(config, books, running, now)
-    queue = tuple(_held_back(one, refused) for one in queue)
+    queue = tuple(_held_back(one, refused, books.open) for one in queue)
     queue = await _estimated(sources.expects, queue, facts)
     door = doors[config.partition]
     market = Market(
@@ -117,6 +121,7 @@ async def _books(sources: Sources, accounts: Collection[str], now: Now) -> _Book
             spent=widened.spent(store, day),
             left={account: budget - store.spent(account, day) for account, budget in budgets.items()},
             booked=widened.booked(store),
+            open=_open(open_bursts(store)),
             pools={pool.name: pool for pool in sites.pools(store.jobs(), now)},
             away=silent,
         )
@@ -158,9 +163,21 @@ def _behind(nodes: VirtualNodes, books: _Books) -> Behind:
     )
 
 
-def _held_back(one: Queued, refused: Mapping[int, str]) -> Queued:
-    said = refused.get(one.job.job_id)
-    return replace(one, job=replace(one.job, held=f"Slurm refused it: {said}")) if said else one
+def _open(bursts: Sequence[Burst]) -> Mapping[int, Collection[int]]:
+    found: dict[int, set[int]] = {}
+    for one in bursts:
+        found.setdefault(one.array_id or one.job_id, set()).add(one.task_id if one.array_id else -1)
+    return found
+
+
+def _held_back(one: Queued, refused: Mapping[int, str], burst: Mapping[int, Collection[int]]) -> Queued:
+    """With what the row does not say. squeue puts elements of an array together, and shows the note of one of them."""
+    job = one.job
+    if said := refused.get(job.job_id):
+        job = replace(job, held=f"Slurm refused it: {said}")
+    if any(task < 0 or has_element(one.elements, task) for task in burst.get(job.root, ())):
+        job = replace(job, open=True)
+    return one if job is one.job else replace(one, job=job)
 
 
 async def _estimated(expects: Expects | None, queue: tuple[Queued, ...], facts: Facts) -> tuple[Queued, ...]:

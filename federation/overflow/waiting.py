@@ -17,7 +17,7 @@ from slurm_plugin.slurm.process import Runs
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SQUEUE = ("squeue", "--noheader", "--all", "--local", "--array-unique")  # each record of Slurm's, as it is
+_SQUEUE = ("squeue", "--noheader", "--all", "--local")
 _WAITING = "--states=PENDING"
 _RUNNING = "--states=RUNNING,CONFIGURING,COMPLETING,SUSPENDED,STOPPED"
 _RUNNING_FIELDS = ("JobID", "ArrayJobID", "ArrayTaskID")

@@ -95,9 +95,15 @@ def states(slurm: BareSlurm, name: str) -> list[str]:
 
 
 def partitions(slurm: BareSlurm) -> dict[str, str]:
-    """Of all that waits, by the name that squeue gives it."""
-    lines = slurm.run("squeue", "-h", "-a", "--array-unique", "-t", "PENDING", "-o", "%i %P").stdout.split("\n")
-    return dict(line.split() for line in lines if line)
+    """Of each record of Slurm's that waits, by its name."""
+    found = {}
+    for line in slurm.run("scontrol", "show", "job", "-o").stdout.splitlines():
+        record = dict(field.partition("=")[::2] for field in line.split())
+        if record.get("JobState") == "PENDING":  # not so in the line that a name forged
+            task = record.get("ArrayTaskId")
+            name = f"{record['ArrayJobId']}_{task}" if task else record["JobId"]
+            found[name] = record["Partition"]
+    return found
 
 
 def runner(slurm: BareSlurm) -> Runner:
@@ -196,10 +202,10 @@ async def test_an_array_is_widened_whole_as_one_record_in_part_and_one_element_a
     )
     assert not applied.refused
     assert partitions(slurm) == {
-        f"{whole}_[0-999]": "gpu,cloud",
+        f"{whole}_0-999": "gpu,cloud",
         f"{part}_0": "gpu,cloud",
         f"{part}_1": "gpu,cloud",
-        f"{part}_[2-9%3]": "gpu",
+        f"{part}_2-9%3": "gpu",
     }
     found = await read(slurm)
     assert sorted(one.job.tasks for one in found.values() if one.job.root == part) == [1, 1, 8]
@@ -267,7 +273,7 @@ async def test_a_daemon_widens_by_its_rules_after_a_restart_too_and_takes_back(s
         str(old): "gpu,cloud",
         f"{array}_0": "gpu,cloud",
         f"{array}_1": "gpu,cloud",
-        f"{array}_[2-4]": "gpu",
+        f"{array}_2-4": "gpu",
         str(never): "gpu",
     }
     assert re.search(r"AdminComment=asked nothing \[fed: may run in cloud/gpu\]",

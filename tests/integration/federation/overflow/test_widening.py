@@ -73,7 +73,7 @@ async def test_what_runs_there_counts_until_its_price_is_booked_and_then_with_wh
     assert look.facts.spent == {"gpu": 2.5}
 
 
-def book(bench: Bench, job_id: int, *, cost: float, account: str = "") -> None:
+def book(bench: Bench, job_id: int, *, cost: float, account: str = "", array: tuple[int, int] = (0, -1)) -> None:
     """A job that runs there, as the gateway's desk and the engine write it."""
     token, day = uuid.UUID(int=job_id), int(bench.now.wall // 86_400)
     job = Job(
@@ -89,6 +89,8 @@ def book(bench: Bench, job_id: int, *, cost: float, account: str = "") -> None:
     burst = Burst(
         token=token,
         job_id=job_id,
+        array_id=array[0],
+        task_id=array[1],
         uid=1000,
         user="ann",
         submitted_at=1,
@@ -326,3 +328,19 @@ async def test_of_a_long_queue_all_is_counted_and_the_oldest_are_kept(monkeypatc
     look = await bench.widening.look()
     assert list(states(look)) == [1, 2]
     assert look.tallies["gpu"] == Tally(waiting=5, widened=3, reserved=6.0)
+
+
+async def test_elements_that_squeue_puts_together_are_left_alone_while_an_attempt_of_one_is_open() -> None:
+    bench = Bench()
+    array = replace(bench.job(20, tasks=10), elements="0-9")
+    bench.queue.waits = (array,)
+    await bench.widening.look()
+    bench.carried_out()
+    book(bench, 25, cost=2.0, array=(20, 3))
+    bench.link("cloud", up=False)
+    bench.later(AWAY_S)
+    assert why(await bench.widening.look(), 20) == "what it last started elsewhere is not over yet"
+    (merged,) = bench.queue.waits
+    bench.queue.waits = (replace(merged, elements="0-2,4-9", job=replace(merged.job, tasks=9)),)
+    await bench.widening.look()
+    assert bench.changes.moves() == [("20_[0-2,4-9]", "gpu,vgpu-wait")]
