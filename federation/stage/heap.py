@@ -49,6 +49,18 @@ class Heap:
             raise Unavailable("a chunk went away") from None
         return data
 
+    def link(self, sha256: bytes, file: Path) -> None:
+        """This chunk lies there. Raises OSError."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            self._file(sha256).hardlink_to(file)
+
+    def move(self, folder: Path) -> None:
+        """All chunks to another folder of this disk. Raises OSError."""
+        with suppress(FileNotFoundError):
+            for file in list(self._folder.iterdir()):
+                file.rename(folder / file.name)
+
     def settle(self) -> None:
         with suppress(FileNotFoundError):
             handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -6,7 +6,7 @@ What the files must be is in the job's spec, which its origin has signed: a list
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from federation.model.spec import Input, JobSpec
 from federation.model.states import Target
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
-from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, chunks_of
+from federation.stage.chunks import CHUNK_BYTES, HASH_BYTES, MAX_CHUNKS, chunks_of
 from federation.stage.heap import Heap
 from federation.stage.holdings import Held, Holdings
+from federation.stage.kept import Kept
 from federation.wire.convert import key_from_wire
 
 MOST_ASKED = 4096  # hashes of one ChunkList
@@ -39,8 +40,9 @@ class Inputs:
         """Which of these need not be sent."""
         if len(request.sha256) > MOST_ASKED:
             raise Refused(f"more than {MOST_ASKED} hashes in one question")
-        heap = self._heap((await self._held(site, request.key)).attempt.key)
-        return pb.ChunkList(key=request.key, sha256=await asyncio.to_thread(heap.here, request.sha256))
+        held = await self._held(site, request.key)
+        here = await asyncio.to_thread(_here, request.sha256, self._kept(site, held), self._heap(held.attempt.key))
+        return pb.ChunkList(key=request.key, sha256=here)
 
     async def put(self, site: str, chunks: AsyncIterator[pb.Chunk]) -> pb.PutReply:
         """Crash, or a cut: those that came are kept, and `which` tells them."""
@@ -82,12 +84,12 @@ class Inputs:
             raise Unavailable("its files are being put together")
         self._busy.add(key)
         try:
-            missing = await self._put_together(held, request.manifest)
+            missing = await self._put_together(held, request.manifest, self._kept(site, held))
         finally:
             self._busy.discard(key)
         return pb.CommitReply(missing=missing[:MOST_ASKED])
 
-    async def _put_together(self, held: Held, manifest: pb.Manifest) -> list[bytes]:
+    async def _put_together(self, held: Held, manifest: pb.Manifest, kept: Kept) -> list[bytes]:
         heap = self._heap(held.attempt.key)
         wanted = list(dict.fromkeys(one for file in manifest.files for one in file.chunks))
         here = set(await asyncio.to_thread(heap.here, wanted))
@@ -96,9 +98,11 @@ class Inputs:
         place = await self._holdings.place(held)
         for file in manifest.files:
             if not await asyncio.to_thread(_assemble, file, heap, place.folder, held.account):
-                await asyncio.to_thread(heap.drop)  # or what came would leave no room for the right ones
+                for chunks in (heap, kept):
+                    await asyncio.to_thread(chunks.drop)  # or what came would leave no room for the right ones
                 raise Refused("a file is not the one that the job names")
         await self._here(held.attempt.key)
+        await asyncio.to_thread(kept.keep, heap)
         await asyncio.to_thread(heap.drop)
         return []
 
@@ -108,8 +112,18 @@ class Inputs:
             raise Refused(f"the attempt is {held.attempt.state.value}: it takes no inputs")
         return held
 
+    def _kept(self, site: str, held: Held) -> Kept:
+        return Kept(self._folder / "kept" / f"{site}.{held.account.uid}")
+
     def _heap(self, key: Key) -> Heap:
         return Heap(self._folder / f"{key.token}.{key.attempt}")
+
+
+def _here(hashes: Sequence[bytes], kept: Kept, heap: Heap) -> list[bytes]:
+    wanted = [one for one in hashes if len(one) == HASH_BYTES]
+    there = set(heap.here(wanted))
+    kept.lend((one for one in wanted if one not in there), heap)
+    return heap.here(wanted)
 
 
 def _bytes_of(spec: JobSpec | None) -> int:

@@ -20,8 +20,10 @@ from federation.model.token import Key
 from federation.ports import Place
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.chunks import CHUNK_BYTES
+from federation.stage.heap import Heap
 from federation.stage.holdings import Holdings
 from federation.stage.inputs import Inputs
+from federation.stage.kept import Kept
 from federation.store.opening import in_memory
 from federation.store.store import Store
 from federation.wire.convert import key_to_wire
@@ -39,6 +41,8 @@ class Far:
 
     folder: Path
     files: Sequence[pb.File]
+    key: Key = KEY
+    origin: str = "edge"
     store: Store = field(init=False)
     here: list[Key] = field(default_factory=list)
 
@@ -47,9 +51,9 @@ class Far:
         self.store = Store(connection, journal=UUID(int=1))
         weakref.finalize(self.store, connection.close)
         inputs = tuple(Input(path=one.path, size=one.size, sha256=one.sha256) for one in self.files)
-        attempt = Attempt(key=KEY, origin="edge", pool="batch", user="nobody", state=Target.STAGING)
+        attempt = Attempt(key=self.key, origin=self.origin, pool="batch", user="nobody", state=Target.STAGING)
         self.store.add_attempt(attempt, JobSpec(user="ann", inputs=inputs))
-        self.work = self.folder / "work"
+        self.work = self.folder / f"work.{self.key.token.int}"
         self.work.mkdir()
         os.chown(self.work, UID, UID)
         self.inputs = Inputs(self.folder / "staging", Holdings(self, {"batch": self}, least_uid=1000), self.told)
@@ -66,13 +70,20 @@ class Far:
     async def put(self, *parts: bytes, site: str = "edge") -> int:
         async def sent() -> AsyncIterator[pb.Chunk]:
             for one in parts:
-                yield pb.Chunk(key=key_to_wire(KEY), sha256=hashlib.sha256(one).digest(), data=one)
+                yield pb.Chunk(key=key_to_wire(self.key), sha256=hashlib.sha256(one).digest(), data=one)
 
         return (await self.inputs.put(site, sent())).chunks
 
     async def commit(self, *files: pb.File) -> list[bytes]:
-        request = pb.CommitRequest(key=key_to_wire(KEY), manifest=pb.Manifest(files=files))
+        request = pb.CommitRequest(key=key_to_wire(self.key), manifest=pb.Manifest(files=files))
         return list((await self.inputs.commit("edge", request)).missing)
+
+    async def missing(self) -> list[bytes]:
+        """Chunks that have to be sent."""
+        wanted = [one for file in self.files for one in file.chunks]
+        asked = pb.ChunkList(key=key_to_wire(self.key), sha256=wanted)
+        here = set((await self.inputs.which(self.origin, asked)).sha256)
+        return [one for one in wanted if one not in here]
 
 
 @pytest.fixture(name="passable")
@@ -96,6 +107,53 @@ async def test_files_are_put_together_as_the_job_s_user_once_all_is_there(passab
     assert (there.work / "in/data").read_bytes() == DATA
     assert (there.work / "in/data").stat().st_uid == UID
     assert not (passable / "staging" / f"{KEY.token}.{KEY.attempt}").exists()
+
+
+async def test_what_a_job_of_the_same_user_brought_before_need_not_travel(passable: Path) -> None:
+    file = file_of(b"in/data", DATA)
+    there = Far(passable, [file])
+    await there.put(*chunks(DATA))
+    assert await there.commit(file) == []
+    changed = DATA[:-5] + b"other"
+    again = Far(passable, [file_of(b"in/data", changed)], key=Key(UUID(int=9), 1))
+    missing = await again.missing()
+    assert missing == [hashlib.sha256(b"other").digest()]
+    await again.put(b"other")
+    assert await again.commit(file_of(b"in/data", changed)) == []
+    assert (again.work / "in/data").read_bytes() == changed
+    somebody_elses = Far(passable, [file], key=Key(UUID(int=10), 1), origin="mars")
+    assert await somebody_elses.missing() == list(file.chunks)
+
+
+async def test_a_kept_chunk_that_is_damaged_is_dropped_and_travels_again(passable: Path) -> None:
+    file = file_of(b"in/data", DATA)
+    there = Far(passable, [file])
+    await there.put(*chunks(DATA))
+    await there.commit(file)
+    kept = passable / f"staging/kept/edge.{UID}/{file.chunks[0].hex()}"
+    kept.write_bytes(b"x" * CHUNK_BYTES)
+    again = Far(passable, [file], key=Key(UUID(int=9), 1))
+    assert await again.missing() == []
+    with pytest.raises(Refused, match="not the one"):
+        await again.commit(file)
+    assert await again.missing() == list(file.chunks)
+    await again.put(*chunks(DATA))
+    assert await again.commit(file) == []
+    assert (again.work / "in/data").read_bytes() == DATA
+
+
+def test_what_is_kept_has_a_bound_and_what_was_used_last_stays(tmp_path: Path) -> None:
+    kept, parts = Kept(tmp_path / "kept", most_bytes=20), [bytes([n]) * 8 for n in range(4)]
+    hashes = [hashlib.sha256(one).digest() for one in parts]
+    for nth, (sha256, part) in enumerate(zip(hashes, parts, strict=True)):
+        (heap := Heap(tmp_path / str(nth))).put(sha256, part)
+        kept.keep(heap)
+        for one in (tmp_path / "kept").iterdir():
+            os.utime(one, (nth, nth)) if one.name == sha256.hex() else None
+        if nth == 2:
+            kept.lend(hashes[1:2], Heap(tmp_path / "used"))
+    kept.lend(hashes, last := Heap(tmp_path / "last"))
+    assert last.here(hashes) == [hashes[1], hashes[3]]
 
 
 async def test_more_bytes_than_were_said_are_refused(passable: Path) -> None:
