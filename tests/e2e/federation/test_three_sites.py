@@ -35,7 +35,7 @@ LOST = frozenset({"lost", "signaled", "cancelled", "node_fail"})  # Slurm ends w
 @pytest.mark.parametrize(
     ("jobs", "storm_s", "strikes", "end_s"),
     [
-        pytest.param(42, 25.0, 3, 300.0, id="42-jobs"),
+        pytest.param(42, 25.0, 3, 300.0, id="42-jobs", marks=pytest.mark.once),
         pytest.param(500, 240.0, 25, 1200.0, id="500-jobs", marks=pytest.mark.soak),
     ],
 )
