@@ -1,7 +1,7 @@
 /*
  * Slurm's side towards a plugin, for tests: HOST CALL... [-- PLUGSTACK-ARGUMENT...] makes these calls, one after the
  * other, and prints what each returned. A call is init, prolog, task, post, NAME=VALUE for an option that was given, or
- * ?NAME: is there such a variable?
+ * own:NAME for the number in a variable of the process's own environment, -1: there is none.
  * HOST_CONTEXT, HOST_PROGRAM, HOST_STEP, HOST_ARRAY, HOST_TASK say where; the files HOST_ENV and HOST_ARGV hold the
  * job's, with a NUL behind each. Errors go to stderr as Slurm's do.
  */
@@ -118,16 +118,14 @@ int main(int argc, char **argv)
     for (int i = 1; i < calls; i++) {
         char *equals = strchr(argv[i], '='), **own = argv + calls + 1;
         int rc = -3;
-        if (*argv[i] == '?') {
-            rc = getenv(argv[i] + 1) != NULL;
-        } else if (equals != NULL) {
+        if (equals != NULL) {
             *equals = '\0';
             rc = option(argv[i], equals + 1);
         } else if (strcmp(argv[i], "init") == 0) {
             rc = slurm_spank_init(NULL, more, own);
         } else if (strcmp(argv[i], "post") == 0) {
             rc = slurm_spank_init_post_opt(NULL, more, own);
-        } else if (strncmp(argv[i], "own:", 4) == 0) { /* a number in the process's own environment */
+        } else if (strncmp(argv[i], "own:", 4) == 0) {
             rc = getenv(argv[i] + 4) != NULL ? atoi(getenv(argv[i] + 4)) : -1;
         } else if (strcmp(argv[i], "prolog") == 0) {
             rc = slurm_spank_job_prolog(NULL, more, own);

@@ -61,11 +61,10 @@ def test_only_a_batch_job_can_burst(plugin: Plugin, command: str) -> None:
 
 @pytest.mark.parametrize("context", [Context.LOCAL, Context.ALLOCATOR])
 def test_a_command_in_a_job_does_not_take_the_jobs_options_for_its_own(plugin: Plugin, context: Context) -> None:
-    inherited = f"SLURM_SPANK_{IN}"
-    set_it = ("env", f"{inherited}=a")
-    assert plugin.run(context, f"?{inherited}", before=set_it).returned == {f"?{inherited}": "1"}
-    ran = plugin.run(context, "init", f"?{inherited}", before=set_it)
-    assert ran.returned == {"init": "0", f"?{inherited}": "0"}
+    own = f"own:SLURM_SPANK_{IN}"
+    inherited = ("env", f"SLURM_SPANK_{IN}=5")
+    assert plugin.run(context, own, before=inherited).returned == {own: "5"}
+    assert plugin.run(context, "init", own, before=inherited).returned == {"init": "0", own: "-1"}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +123,7 @@ def test_how_much_a_job_brings_is_said_in_whole_mebibytes(plugin: Plugin) -> Non
         (("stage-out=data",), -1),
     ):
         ran = plugin.run(
-            Context.ALLOCATOR, "init", *words, "post", f"own:{MIB}", HOST_PROGRAM="sbatch", **{MIB: "of another job"}
+            Context.ALLOCATOR, "init", *words, "post", f"own:{MIB}", before=("env", f"{MIB}=7"), HOST_PROGRAM="sbatch"
         )
         assert (ran.err, ran.returned[f"own:{MIB}"]) == ("", str(mib))
 
