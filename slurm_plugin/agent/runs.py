@@ -97,6 +97,10 @@ class Runs:
                 return  # its tasks ask again
             want = None if run is None else await self._still_wanted(run)
             self.claims.garbled.discard(job_id)  # nothing of this run has begun, and whatever was before it has ended
+            if run is not None and run.elsewhere:
+                log.warning("bind.elsewhere", extra={"job_id": job_id, "started_at": run.key.started_at})
+                await turn_away(self._slurm, run, "vgpu: this job may be running at another site")
+                return
             if run is None or want is None:
                 return
             if await self.binding.bind(run, want, wait=True) is Outcome.NONE_LEFT:
@@ -118,8 +122,8 @@ class Runs:
             except TimeoutError:
                 raise SlurmUnavailable(f"Slurm said nothing of job {job_id} in {LATE_S:g} s") from None
             want = None if run is None else await self._still_wanted(run)
-            if run is None or want is None:
-                return run is not None
+            if run is None or want is None or run.elsewhere:
+                return run is not None and not run.elsewhere
             return await self.binding.bind(run, want, wait=False) is Outcome.BOUND
 
     async def epilog(self, job_id: int, started_at: int = 0) -> None:
@@ -268,7 +272,7 @@ class Runs:
         self.book.doubted.discard(run.key.job_id)
         if run.key.job_id in self.claims.garbled and await self._made_anew(run):
             return None
-        if want is None:
+        if want is None and not run.elsewhere:
             self.book.note_without(run.key)
             await self.ledger.note_without(run.key)
         return want

@@ -50,7 +50,7 @@ class SlurmCommands:
 
     async def run_of(self, job_id: int) -> JobRun | None:
         """This job's present run; None when Slurm does not know the id, or knows it as ended."""
-        return queue.run_of(await self._job_rows(queue.RUN_FIELDS, f"--jobs={job_id}"), job_id)
+        return queue.run_of(await self._job_rows(queue.START_FIELDS, f"--jobs={job_id}"), job_id)
 
     async def runs_on(self, node: str) -> tuple[JobRun, ...]:
         runs = queue.job_runs(await self._job_rows(queue.RUN_FIELDS, f"--nodelist={node}"))

@@ -17,6 +17,7 @@ PUBLISHED = "vgpu:1g.10gb:4,vgpu:m20:2,vgpu:pad:994,vgpu_mem:16"
 SLICES = "1g.10gb"
 FORGED = "x\n99 0 RUNNING\nJobId=99 UserId=root(0)"
 ODD_ACCOUNT = "phys|ics\n99~x"
+ATTEMPT = 'two\nlines fed:{"open":1,"attempt":2}'
 READY_WAIT_S = 20.0
 
 # Job ids as slurmctld hands them out in `play`; later ones depend on when an array's elements start.
@@ -51,6 +52,7 @@ def play(run: Run, folder: Path) -> None:
     ]
     for job in jobs:
         _must(run("sbatch", "--parsable", "-o", "/dev/null", *job))
+    _must(run("scontrol", "update", f"jobid={PLAIN}", f"admincomment={ATTEMPT}"))
     reason = "bad fan Gres=vgpu:9\nNodeName=n1 State=DOWN"
     _must(run("scontrol", "update", "nodename=n2", "state=drain", f"reason={reason}"))
 
@@ -96,6 +98,14 @@ async def check_time_limit(slurm: SlurmCommands) -> None:
     assert free is not None
     assert (limited.limit_s, limited.ends_at) == (((24 + 2) * 60 + 3) * 60, 0)
     assert (free.limit_s, free.ends_at) == (0, 0)
+
+
+async def check_attempt_elsewhere(slurm: SlurmCommands) -> None:
+    noted, plain = await slurm.run_of(PLAIN), await slurm.run_of(RUNNING)
+    assert noted is not None
+    assert plain is not None
+    assert (noted.elsewhere, plain.elsewhere) == (True, False)
+    assert noted.gres == ()
 
 
 async def check_unknown_job(slurm: SlurmCommands) -> None:
@@ -181,6 +191,7 @@ CHECKS = (
     check_run,
     check_waiting_run,
     check_time_limit,
+    check_attempt_elsewhere,
     check_unknown_job,
     check_nobody_forges_a_job,
     check_array,

@@ -157,3 +157,41 @@ async def test_when_a_run_ends_is_known_to_the_next_agent_too(bench: Bench) -> N
     async with bench.running():
         ends = {job_id: grant.ends_at for job_id, grant in bench.book.grants.items()}
         assert ends == {1: 160, 2: 0}
+
+
+@pytest.mark.parametrize("gres_class", ["m20", ""])
+async def test_a_run_of_a_job_that_may_run_at_another_site_goes_back_and_gets_nothing(
+    bench: Bench, gres_class: str
+) -> None:
+    async with bench.running():
+        await bench.start(1, gres_class, elsewhere=True)
+        assert bench.slurm.requeued == [1]
+        assert bench.held() == {}
+        assert not bench.book.knows(1), "no task of it may start"
+        assert await bench.runs.late(1) is False
+        await bench.start(1, gres_class, started_at=200)
+        assert bench.slurm.requeued == [1]
+        assert bench.book.knows(1)
+
+
+async def test_what_an_older_run_has_is_taken_back_all_the_same(bench: Bench) -> None:
+    async with bench.running():
+        await bench.start(1)
+        await bench.start(1, started_at=200, elsewhere=True)
+        assert (bench.held(), bench.slurm.requeued) == ({}, [1])
+
+
+async def test_a_slurm_that_does_not_take_it_back_now_lets_no_task_of_it_start(bench: Bench) -> None:
+    async with bench.running():
+        bench.slurm.runs[1] = run(1, "", elsewhere=True)
+        answers = iter((None, SlurmUnavailable("no answer")))
+
+        def answer() -> None:
+            if error := next(answers, None):
+                raise error
+
+        bench.slurm.answer = answer
+        await bench.runs.prolog(1)
+        assert bench.slurm.requeued == []
+        assert not bench.book.knows(1)
+        assert await bench.runs.late(1) is False

@@ -194,10 +194,27 @@ def test_a_run_that_is_over_has_no_name(uid: str, start: str, state: str) -> Non
 
 def test_a_request_that_can_not_be_read_is_not_to_ask_for_nothing() -> None:
     rows = [run(JobID="6"), run(tres_per_node="gres:x:a:b:c")]
+    starting = [[*row, ""] for row in rows]
     with pytest.raises(SlurmError, match="is not a GRES"):
-        queue.run_of(rows, 7)
-    assert queue.run_of(rows, 8) is None
-    assert queue.run_of(rows, 6) == queue.job_runs(rows)[0]
+        queue.run_of(starting, 7)
+    assert queue.run_of(starting, 8) is None
+    assert queue.run_of(starting, 6) == queue.job_runs(rows)[0]
+
+
+@pytest.mark.parametrize(
+    ("comment", "elsewhere"),
+    [
+        ("", False),
+        ("asked vgpu:20gb fed:burst=always", False),
+        ('asked vgpu fed:{"job":"x","attempt":1,"code":"0:0"}', False),
+        ('asked vgpu fed:{"open":1,"job":"x"} [vgpu: waits]', True),
+        ('a\nb fed:{"open":1}', True),
+    ],
+)
+def test_a_job_that_may_run_at_another_site_is_told_by_the_note_on_it(comment: str, elsewhere: bool) -> None:
+    found = queue.run_of([[*run(), comment]], 7)
+    assert found is not None
+    assert found.elsewhere is elsewhere
 
 
 def test_steps_by_task_and_by_node() -> None:
