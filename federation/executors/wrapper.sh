@@ -64,7 +64,7 @@ child=$!
 if [ "$limit" -gt 0 ]; then
     (
         trap - $signals
-        sleep "$limit"
+        sleep "$limit" || exit # it was ended with the job, and before us
         : > timeout
         deliver TERM
         sleep 30

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -180,6 +181,30 @@ def test_a_limit_asks_first_and_leaves_no_guard_behind(attempt: Path) -> None:
     assert (outcome.end, outcome.exit_code) == (End.TIMEOUT, 6)
     assert (attempt / layout.STDOUT).read_text() == "asked\n"
     until(lambda: not list(processes.members(os.geteuid(), wrapper.pid, "nobody's")))
+
+
+def test_a_cancel_that_reaches_the_guard_of_the_limit_first_is_no_timeout(attempt: Path) -> None:
+    """Slurm's goes to all processes, one after the other."""
+    limit_s = 700_000 + os.getpid()
+    lay(attempt, "until [ -e go-on ]; do sleep 0.05; done")
+    wrapper = start(attempt, limit_s=limit_s)
+    until(lambda: bool(guards(limit_s)))
+    for pid in guards(limit_s):
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not guards(limit_s))
+    (attempt / layout.WORK / "go-on").touch()
+    assert wrapper.wait(30) == 0
+    assert ended(attempt).outcome.end is End.EXITED
+
+
+def guards(limit_s: int) -> list[int]:
+    """Who sleeps so long."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "cmdline").read_bytes() == b"sleep\0%d\0" % limit_s:
+                found.append(int(process.name))
+    return found
 
 
 def test_a_claim_is_known_by_more_than_a_number(attempt: Path) -> None:
