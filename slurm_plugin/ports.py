@@ -90,6 +90,7 @@ class SlurmNode:
     partitions: tuple[str, ...]
     slurmd_started_at: int  # Unix seconds; 0 when not known
     features: frozenset[str] = frozenset()  # active ones
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ Slurm starts a job on a virtual node when the node offers a slice of its class, 
 the partition and that is UP. Neither is so after a restart or a reconfigure of slurmctld: slurm.conf has the partition
 DOWN and the counts untyped. So nothing starts there that nobody has said may start, and running jobs go on.
 
-A node is never drained. Why its pool takes nothing is its Reason. The partition is the breaker: one update closes it,
+A node is never drained. Why its pool takes nothing is its Comment: a Reason, which is drains' own, does not stay on a
+node in service. The partition is the breaker: one update closes it,
 for all nodes, when no pool takes jobs, when the site drains and when the daemon ends. What an admin has set to another
 state than DOWN or UP is left alone.
 
@@ -47,7 +48,7 @@ class NodesSlurm(Protocol):
     async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]: ...
     async def partitions(self) -> dict[str, dict[str, str]]: ...
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None: ...
-    async def set_reason(self, nodes: Sequence[str], reason: str) -> None: ...
+    async def set_comment(self, nodes: Sequence[str], comment: str) -> None: ...
     async def set_partition(self, name: str, **fields: str) -> None: ...
 
 
@@ -134,9 +135,9 @@ class NodesLoop:
             await self._slurm.set_partition(config.partition, **changes.partition)
             self._moved_at = self._clock().mono
             log.info("nodes.partition", extra={"partition": config.partition} | changes.partition)
-        for reason, nodes in _grouped(changes.reasons).items():
-            await self._slurm.set_reason(nodes, reason)
-            log.info("nodes.reason", extra={"nodes": compress(nodes), "why": reason})
+        for comment, nodes in _grouped(changes.comments).items():
+            await self._slurm.set_comment(nodes, comment)
+            log.info("nodes.comment", extra={"nodes": compress(nodes), "why": comment})
 
     async def _close(self) -> None:
         name = self._config().partition

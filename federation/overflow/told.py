@@ -1,4 +1,4 @@
-"""PURE: what Slurm has to be told of its virtual nodes: counts, reasons, and who is in the partition."""
+"""PURE: what Slurm has to be told of its virtual nodes: counts, comments, and who is in the partition."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,9 +14,9 @@ from slurm_plugin.ports import JobRun, QueuedJob, SlurmNode
 from slurm_plugin.slurm.gres import format_gres
 from slurm_plugin.slurm.hostlist import compress, expand
 
-OURS = "fed: "  # what a reason of ours begins with
+OURS = "fed: "  # what a comment of ours begins with
 OPEN, CLOSED = "UP", "DOWN"
-MOST_REASON = 150  # characters; another site's words are in it
+MOST_COMMENT = 150  # characters; another site's words are in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Changes:
     """What to tell Slurm."""
 
     gres: dict[str, str] = field(default_factory=dict)  # node -> its whole Gres
-    reasons: dict[str, str] = field(default_factory=dict)  # node -> why
+    comments: dict[str, str] = field(default_factory=dict)  # node -> why it takes nothing; empty: it does
     partition: dict[str, str] = field(default_factory=dict)  # fields of the partition
     opens: bool = False  # that lets more jobs start than before
 
@@ -109,17 +109,15 @@ def _count(changes: Changes, node: SlurmNode, gres: GresNames, offers: Mapping[s
 
 
 def _explain(changes: Changes, node: SlurmNode, why: str) -> None:
-    """An admin's reason, or Slurm's own, is left alone; one of ours can be changed and not be taken away."""
-    if node.reason and not node.reason.startswith(OURS):
-        return
-    text = OURS + _plain(why or "it takes jobs")
-    if (why or node.reason) and not node.reason.startswith(text):
-        changes.reasons[node.name] = text
+    """A comment of an admin's is left alone."""
+    text = OURS + _plain(why) if why else ""
+    if node.comment != text and (not node.comment or node.comment.startswith(OURS)):
+        changes.comments[node.name] = text
 
 
 def _plain(why: str) -> str:
     """Another site's words end up in what Slurm prints as fields and lines."""
-    return "".join(one if one.isprintable() and one not in "=[]" else " " for one in why)[:MOST_REASON].strip()
+    return "".join(one if one.isprintable() and one not in "=[]" else " " for one in why)[:MOST_COMMENT].strip()
 
 
 def _door(partition: Mapping[str, str], nodes: Collection[str]) -> dict[str, str]:

@@ -163,10 +163,10 @@ class SlurmCommands:
         for some in _batches(nodes):
             await self._runner.run(["scontrol", "update", f"nodename={compress(some)}", f"gres={gres}"])
 
-    async def set_reason(self, nodes: Sequence[str], reason: str) -> None:
-        """Write why; no state is changed. Slurm takes no empty one."""
+    async def set_comment(self, nodes: Sequence[str], comment: str) -> None:
+        """The one text that Slurm keeps on a node in service: a Reason is gone at once there."""
         for some in _batches(nodes):
-            await self._runner.run(["scontrol", "update", f"nodename={compress(some)}", f"reason={reason}"])
+            await self._runner.run(["scontrol", "update", f"nodename={compress(some)}", f"comment={comment}"])
 
     async def set_partition(self, name: str, **fields: str) -> None:
         """Change these of its fields, live: all or none."""

@@ -87,6 +87,7 @@ def _node(fields: dict[str, str]) -> SlurmNode:
             memory_mib=int(fields["RealMemory"]),
             partitions=tuple(name for name in fields.get("Partitions", "").split(",") if name),
             slurmd_started_at=_unix(fields.get("SlurmdStartTime", "")),
+            comment=fields.get("Comment", ""),
             features=frozenset(fields.get("ActiveFeatures", "").split(",")) - {"", "(null)"},
         )
     except (KeyError, ValueError) as error:

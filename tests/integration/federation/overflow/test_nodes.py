@@ -53,8 +53,8 @@ class Slurm:
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
         self.known = replace(self.known, gres=parse_gres(gres))
 
-    async def set_reason(self, nodes: Sequence[str], reason: str) -> None:
-        self.known = replace(self.known, reason=f"{reason} [root@2026-11-30T17:00:00]")
+    async def set_comment(self, nodes: Sequence[str], comment: str) -> None:
+        self.known = replace(self.known, comment=comment)
 
     async def set_partition(self, name: str, **fields: str) -> None:
         self.fields = {**self.fields, **fields}
@@ -74,7 +74,7 @@ async def test_a_partition_is_open_while_its_pool_is_heard_and_the_daemon_runs(t
         loop = NodesLoop(lambda: OURS, runner, slurm, clock)
         await loop.look()
         assert slurm.fields["State"] == "DOWN"
-        assert slurm.known.reason.startswith("fed: hpc/batch: its site does not tell of it")
+        assert slurm.known.comment == "fed: hpc/batch: its site does not tell of it"
         await linked(edge, hpc)
         await net.running("hpc").tell_rooms()
 
@@ -84,7 +84,7 @@ async def test_a_partition_is_open_while_its_pool_is_heard_and_the_daemon_runs(t
         await until(heard)
         await loop.look()
         assert slurm.fields == {"State": "UP", "Nodes": "a-1"}
-        assert slurm.known.reason.startswith("fed: it takes jobs")
+        assert slurm.known.comment == ""
         runner.drain()
         await loop.look()
         assert slurm.fields["State"] == "DOWN"

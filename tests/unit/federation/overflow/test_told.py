@@ -27,7 +27,6 @@ AWS, GCP = Pool(site="aws", room=ROOM), Pool(site="gcp", room=ROOM)
 BOTH = {"aws/gpu": AWS, "gcp/gpu": GCP}
 CLOSED = {"State": "DOWN", "Nodes": "a-[1-2],g-1"}
 OPEN = {"State": "UP", "Nodes": "a-[1-2],g-1"}
-TAKES = "fed: it takes jobs [root@2026-11-30T17:00:00]"
 
 
 def virtual(prefix: str, count: int, pool: str) -> VirtualNodes:
@@ -56,11 +55,10 @@ CONFIG = OverflowConfig(
 )
 
 
-def node(name: str, gres: str = BASE, used: str = "", *, state: str = "IDLE", reason: str = "") -> SlurmNode:
+def node(name: str, gres: str = BASE, used: str = "", *, state: str = "IDLE", **more: Any) -> SlurmNode:
     return SlurmNode(
         name=name,
         state=state,
-        reason=reason,
         gres=parse_gres(gres),
         gres_used=parse_gres(used),
         cpus=8,
@@ -68,6 +66,7 @@ def node(name: str, gres: str = BASE, used: str = "", *, state: str = "IDLE", re
         memory_mib=1000,
         partitions=("cloud",),
         slurmd_started_at=1,
+        **{"reason": "", **more},
     )
 
 
@@ -113,7 +112,7 @@ def test_a_closed_partition_opens_when_a_pool_takes_jobs_and_what_waits_is_offer
     assert offers(changes, "a-1") == {"m20": 1, "pad": 99_999}
     assert offers(changes, "a-2") == {"m20": 1, "pad": 99_999}
     assert offers(changes, "g-1") == {"m20": 2, "pad": 99_998}
-    assert changes.reasons == {}, "a node that takes jobs and never did not needs no reason"
+    assert changes.comments == {}, "a node that takes jobs needs no comment"
 
 
 def test_the_total_is_constant_and_the_rest_of_the_gres_comes_back() -> None:
@@ -135,7 +134,7 @@ def test_a_peer_that_is_away_takes_its_nodes_to_zero_and_says_so_without_a_drain
     far = Far(pools={**BOTH, "aws/gpu": replace(AWS, linked=False)}, open={1: "aws/gpu", 2: "aws/gpu"})
     changes = told(known, far)
     assert offers(changes, "a-1") == {"m20": 2, "pad": 99_998}, "what runs goes on"
-    assert changes.reasons == dict.fromkeys(("a-1", "a-2"), "fed: aws/gpu: no link to aws")
+    assert changes.comments == dict.fromkeys(("a-1", "a-2"), "fed: aws/gpu: no link to aws")
     assert (changes.partition, changes.opens) == ({"Nodes": "g-1"}, False)
 
 
@@ -149,7 +148,7 @@ def test_the_partition_is_closed_when_nobody_takes_jobs() -> None:
     assert told(near(), away).partition == {"State": "DOWN"}
     assert told(near(partition=CLOSED), away).partition == {}
     assert told(near(), draining=True).partition == {"State": "DOWN"}
-    assert set(told(near(), draining=True).reasons.values()) == {
+    assert set(told(near(), draining=True).comments.values()) == {
         "fed: aws/gpu: this site is draining",
         "fed: gcp/gpu: this site is draining",
     }
@@ -161,25 +160,24 @@ def test_what_an_admin_has_closed_stays_so(state: str) -> None:
     assert told(near(partition={**OPEN, "State": state}), draining=True).partition == {}
 
 
-def test_a_reason_of_an_admins_or_of_slurms_own_is_left_alone() -> None:
-    known = near(node("a-1", reason="bad cable [root@x]"), node("a-2", reason="Not responding", state="DOWN*"))
-    assert told(known, Far(pools={"gcp/gpu": GCP})).reasons == {}
+def test_a_comment_of_an_admins_is_left_alone() -> None:
+    known = near(node("a-1", comment="rack 7"), node("a-2", state="DOWN*"))
+    assert told(known, Far(pools={"gcp/gpu": GCP})).comments == {"a-2": "fed: aws/gpu: its site does not tell of it"}
 
 
-def test_a_reason_is_told_once_and_taken_back() -> None:
+def test_a_comment_is_told_once_and_taken_back() -> None:
     away = Far(pools={"gcp/gpu": GCP})
-    said = "fed: aws/gpu: its site does not tell of it [root@2026-11-30T17:00:00]"
-    assert told(near(node("a-1", reason=said)), away).reasons == {"a-2": said.partition(" [")[0]}
-    assert told(near(node("a-1", reason=said))).reasons == {"a-1": "fed: it takes jobs"}
-    assert told(near(node("a-1", reason=TAKES))).reasons == {}
+    said = "fed: aws/gpu: its site does not tell of it"
+    assert told(near(node("a-1", comment=said)), away).comments == {"a-2": said}
+    assert told(near(node("a-1", comment=said))).comments == {"a-1": ""}
 
 
 def test_another_sites_words_forge_nothing() -> None:
     evil = replace(AWS, room=replace(ROOM, free_jobs=0, why="x\nNodeName=n1 State=DOWN [y]" + "z" * 500))
-    (reason,) = set(told(near(), Far(pools={"aws/gpu": evil, "gcp/gpu": GCP})).reasons.values())
-    assert reason.startswith("fed: aws/gpu: x NodeName n1 State DOWN  y z")
-    assert len(reason) < 170
-    assert not set("\n=[]") & set(reason)
+    (comment,) = set(told(near(), Far(pools={"aws/gpu": evil, "gcp/gpu": GCP})).comments.values())
+    assert comment.startswith("fed: aws/gpu: x NodeName n1 State DOWN  y z")
+    assert len(comment) < 170
+    assert not set("\n=[]") & set(comment)
 
 
 def test_a_node_that_is_down_offers_nothing_and_the_other_one_all() -> None:
