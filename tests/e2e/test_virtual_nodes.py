@@ -176,7 +176,8 @@ async def test_a_widened_job_starts_where_there_is_room(site: Rig) -> None:
     job = submit(slurm, "-p", "gpu,vgpu-wait", SLICE)
     await site.look()
     assert (await site.counts(), await site.door()) == ({}, "UP"), "nothing waits for the pool"
-    assert slurm.run("scontrol", "update", f"jobid={job}", "partition=gpu,vgpu-wait,cloud").returncode == 0
+    widen = ("scontrol", "update", f"jobid={job}", "partition=gpu,vgpu-wait,cloud")
+    wait(lambda: slurm.run(*widen).returncode == 0, "a widened job")  # a new job is busy for a moment
     await site.look()
     assert await site.counts() == {"m20": 1}
     assert runs(slurm, job) in NODES
