@@ -33,7 +33,7 @@ class Live:
         self.lab = lab
         self.base = lab.folder.parent
         self.env = commands.environment(lab.name, self.base)
-        self._first_policy = lab.pool_config.read_text()
+        self._first_policy = lab.pool_config.read_text() if lab.spec.pool else ""
 
     # What people do
 

@@ -1,0 +1,115 @@
+"""A Slurm whose jobs can run in a pool of another: two labs, a daemon beside each, and a user's jobs on the first.
+
+`hpc` has a virtual node, served by a slurmd with the plugins as they are installed; `cloud` is the pool's site.
+"""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from federation.cli.main import run
+from slurm_plugin.lab import commands
+from slurm_plugin.lab.people import ensure_people
+from slurm_plugin.lab.site import Lab, LabSpec
+from tests.e2e.bare_slurm import free_ports
+from tests.e2e.federation.line import Line
+from tests.e2e.federation.sites import KEPT, _end
+from tests.e2e.live import Live, name_of_this_run
+from tests.integration.federation.daemons import Site, passable
+
+USER = "bob"
+NODE = "cloud-1"
+_SITE = """version: 1
+site: {name}
+state_dir: {folder}/state
+tls: {{certificate: {folder}/site.pem, ca: [{folder}/ca.pem], crl: [{folder}/crl.pem]}}
+local: {{socket: {folder}.sock}}
+audit: {{path: {folder}/audit.log}}
+"""
+_HPC = """peers: {{cloud: {{address: '127.0.0.1:{port}'}}}}
+overflow:
+  cluster: {cluster}
+  conf: {conf}
+  socket: {socket}
+  nodes: {{cloud: {{pool: cloud/batch, gateway: {host}, cpus: 4096, memory_mib: 16000000, most_jobs: 2000}}}}
+  rules: {rules}
+"""
+_CLOUD = """listen: 127.0.0.1:{port}
+pools: {{batch: {{slurm: {{folder: {spool}, conf: {conf}}}}}}}
+peers: {{hpc: {{pools: [batch], users: {{{user}: {user}}}}}}}
+"""
+
+
+@dataclass(kw_only=True)
+class Bursting:
+    """Both are up, and the partition is open."""
+
+    here: Live  # the Slurm whose jobs burst
+    there: Live
+    hpc: Site
+    cloud: Site
+    line: Line  # between the daemons
+
+    def kill(self, daemon: str) -> None:
+        """One of the first lab's; its supervisor starts it again."""
+        commands.kill(self.here.lab.name, daemon, self.here.base)
+
+    def wait_open(self) -> None:
+        self.here.until(
+            lambda: "up" in self.here.slurm("sinfo", "-h", "-p", "cloud", "-o", "%a"), "an open partition", 60
+        )
+
+    def wait_state(self, job: str, *states: str, limit_s: float = 60.0) -> None:
+        self.here.until(lambda: self.here.state(job) in states, f"job {job} {' or '.join(states)}", limit_s)
+
+    def field(self, job: str, name: str) -> str:
+        """Of scontrol's record: for jobs of the test's own only."""
+        shown = self.here.slurm("scontrol", "show", "job", "-o", job).split()
+        return next((text.partition("=")[2] for text in shown if text.startswith(f"{name}=")), "")
+
+
+@contextmanager
+def bursting(*, pool: bool = False, rules: str = "{}", lines: tuple[str, ...] = ()) -> Iterator[Bursting]:
+    """`pool`: the first lab has one, with agents and job_submit. At the end no daemon has logged a fault of ours."""
+    ensure_people()
+    with ExitStack() as stack:
+        root = stack.enter_context(passable())
+        (root / "spool").mkdir(mode=0o711)
+        here = stack.enter_context(_lab("hpc", root, LabSpec(pool=pool, clouds=(NODE,), slurm_lines=(KEPT, *lines))))
+        there = stack.enter_context(_lab("cloud", root, LabSpec(pool=False, slurm_lines=(KEPT,))))
+        port = free_ports(1)[0]
+        line = stack.enter_context(Line(port))
+        overflow = _HPC.format(
+            port=line.port,
+            cluster=here.name,
+            conf=here.slurm_conf,
+            socket=here.gateway_socket,
+            host=socket.gethostname().partition(".")[0],
+            rules=rules,
+        )
+        offers = _CLOUD.format(port=port, spool=root / "spool", conf=there.slurm_conf, user=USER)
+        assert run(["pki", "init", "lab", "--folder", str(root / "pki")]) == 0
+        sites = {}
+        for name, text in (("cloud", offers), ("hpc", overflow)):
+            folder = root / name
+            assert run(["pki", "issue", name, "--folder", str(root / "pki"), "--out", str(folder)]) == 0
+            (folder / "fed.yaml").write_text(_SITE.format(name=name, folder=folder) + text)
+            sites[name] = site = Site(name, folder)
+            stack.callback(_end, site)
+            site.start()
+        made = Bursting(here=Live(here), there=Live(there), hpc=sites["hpc"], cloud=sites["cloud"], line=line)
+        made.wait_open()
+        yield made
+        made.here.slurm("scancel", "--user", USER)
+
+
+@contextmanager
+def _lab(name: str, root: Path, spec: LabSpec) -> Iterator[Lab]:
+    base = root / f"labs-{name}"
+    named = replace(spec, name=name_of_this_run().replace("e2e", name))
+    try:
+        yield commands.up(named, base)
+    finally:
+        commands.down(named.name, base)
