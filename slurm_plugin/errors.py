@@ -62,6 +62,7 @@ class ReadBackError(NvmlError):
 class SlurmError(VgpuError):
     code = "slurm"
     exit_code = 5
+    said = ""  # all that the command printed against it: of a call for many things, a line for each that was refused
 
 
 class SlurmUnavailable(SlurmError):

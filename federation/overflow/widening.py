@@ -17,7 +17,7 @@ from enum import StrEnum
 from federation.engine.effects import Effect
 from federation.errors import FedError
 from federation.overflow import widened
-from federation.overflow.changes import Applied, Applies, Change, has_started
+from federation.overflow.changes import Applied, Applies, Change, has_started, is_busy
 from federation.overflow.facts import Decision, Facts, Verdict, Widened, Wish
 from federation.overflow.looking import Seen, Sources, seen
 from federation.overflow.offers import Market
@@ -144,11 +144,9 @@ class Widening:
         name = each.name
         if not name:
             return replace(each, refusal="its array can't be named in one word")
-        if name in applied.put_off:
-            return replace(each, refusal="Slurm refused some of those that were to be changed with it")
         if (said := applied.refused.get(name)) is None:
             return replace(each, state=State.WIDENED if each.decision.verdict is Verdict.WIDEN else State.STAYS)
-        if not has_started(said) and len(self._refused) < MOST_REFUSED:
+        if not _passes(said) and len(self._refused) < MOST_REFUSED:
             self._refused[each.decision.job.job_id] = (self._sources.clock().mono + REFUSED_S, said)
         log.info("overflow.refused", extra={"job": name, "verdict": each.decision.verdict.value, "why": said})
         return replace(each, refusal=said)
@@ -214,10 +212,15 @@ def _word(each: Judged) -> str:
     job, verdict = each.decision.job, each.decision.verdict
     asked = job.wish not in (Wish.NONE, Wish.NEVER)
     if each.refusal and each.state is State.TO_WIDEN:
-        return f"stays: Slurm refused it: {each.refusal}" if asked and not has_started(each.refusal) else ""
+        return f"stays: Slurm refused it: {each.refusal}" if asked and not _passes(each.refusal) else ""
     if each.refusal:
         return ""  # it may have started there
     return each.decision.word if verdict is not Verdict.LEAVE or asked else ""
+
+
+def _passes(refusal: str) -> bool:
+    """Nothing is wrong with the job."""
+    return has_started(refusal) or is_busy(refusal)
 
 
 def _row(each: Judged, now: float) -> Widened:

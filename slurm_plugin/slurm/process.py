@@ -205,6 +205,13 @@ def judge(argv: Sequence[str], status: int, out: str, err: str) -> str:
         return out
     said = " ".join(err.split()) or " ".join(out.split()) or f"exit status {status}"
     message = f"{argv[0]} {argv[1] if len(argv) > 1 else ''}".strip() + f": {said[:500]}"
-    if status < 0 or any(text in said.lower() for text in _NO_ANSWER):
-        raise SlurmUnavailable(message, hint="is slurmctld running and reachable?")
-    raise SlurmError(message)
+    failure = SlurmError(message)
+    if status < 0 or no_answer(said):
+        failure = SlurmUnavailable(message, hint="is slurmctld running and reachable?")
+    failure.said = err
+    raise failure
+
+
+def no_answer(said: str) -> bool:
+    """Do these words of a command's mean that nobody knows what slurmctld did?"""
+    return any(text in said.lower() for text in _NO_ANSWER)

@@ -191,6 +191,7 @@ async def test_three_hundred_jobs_go_in_one_call_and_come_back(slurm: BareSlurm)
         applied = await changes.apply([Change(name=str(job), to=to) for job in jobs])
         assert not applied.refused
         assert set(partitions(slurm).values()) == {then}
+    calls = [call for call in calls if call[2].count(",") + 1 == MANY]  # not those for whom slurmctld was busy
     assert len(calls) == 2
 
 
@@ -295,8 +296,9 @@ async def test_a_cluster_whose_peers_are_all_away_is_left_as_without_bursting(sl
     slurm.run("scontrol", "update", f"jobid={always}", "admincomment=fed:burst=always")
 
     def shown() -> str:
-        return re.sub(r"(LastSchedEval|StartTime|EndTime|SchedNodeList|Reason|Scheduler|RunTime)=\S+", "",
-                      slurm.run("scontrol", "show", "job").stdout)  # fmt: skip
+        """All but what Slurm's own looks at the queue change."""
+        moving = "LastSchedEval|AccrueTime|EligibleTime|StartTime|EndTime|SchedNodeList|Reason|Scheduler|RunTime"
+        return re.sub(rf"({moving})=\S+", "", slurm.run("scontrol", "show", "job").stdout)
 
     bench = here(slurm, Rule(after_s=0))
     bench.link("cloud", up=False)

@@ -83,6 +83,9 @@ class FakeJournal(Journal):
     def __init__(self) -> None:
         self.store = Store(in_memory(), journal=UUID(int=1))
 
+    def __del__(self) -> None:
+        self.store.close()
+
     async def read(self, call: Callable[[Store], T]) -> T:
         return call(self.store)
 

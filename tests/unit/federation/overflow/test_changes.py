@@ -1,18 +1,19 @@
 """Many jobs in one call, and who was refused when some were."""
 
+import re
 from collections.abc import Sequence
 
 import pytest
 
 from federation.errors import Unavailable
-from federation.overflow.changes import MOST_BYTES, MOST_HALVES, MOST_NAMES, TRIES, Change, Changes, has_started
-from slurm_plugin.errors import SlurmError, SlurmUnavailable
+from federation.overflow.changes import MOST_BYTES, MOST_NAMES, TRIES, Change, Changes, has_started, is_busy
+from slurm_plugin.slurm.process import judge
 
 TO = ("partition=gpu,cloud",)
 
 
 class Scontrol:
-    """Refuses what holds one of these names; says first so often that it is busy."""
+    """Refuses what has one of these names; says first so often that it is busy with one."""
 
     def __init__(self, *bad: str, busy: int = 0) -> None:
         self.bad, self.busy = frozenset(bad), busy
@@ -20,13 +21,22 @@ class Scontrol:
 
     async def run(self, argv: Sequence[str], *, timeout_s: float | None = None) -> str:
         self.calls.append(argv)
-        if self.busy:
+        names = re.findall(r"\d+(?:_\[[^]]*\])?", argv[2])
+        lines = [f"Access denied for job {name}" for name in names if name in self.bad]
+        if self.busy and "1" in names:
             self.busy -= 1
-            raise SlurmUnavailable("scontrol update: Resource temporarily unavailable for job 1")
-        wrong = self.bad & set(argv[2].removeprefix("jobid=").split(","))
-        if wrong:
-            raise SlurmError(f"scontrol update: Access denied for job {min(wrong)}")
-        return ""
+            lines.append("Resource temporarily unavailable for job 1")
+        return judge(argv, 1 if lines else 0, "", "\n".join(lines))
+
+
+class Saying:
+    """Fails with these words."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+
+    async def run(self, argv: Sequence[str], *, timeout_s: float | None = None) -> str:
+        return judge(argv, 1, "", self.said)
 
 
 def changes(*names: str, to: tuple[str, ...] = TO) -> list[Change]:
@@ -55,33 +65,45 @@ async def test_no_call_names_more_than_it_may() -> None:
     assert len(slurm.calls) == 2
 
 
-async def test_who_is_refused_is_found_and_the_others_are_changed() -> None:
-    slurm = Scontrol("40", "7")
-    names = [str(nth) for nth in range(1, 101)]
-    found = await Changes(slurm).apply(changes(*names))
-    assert found.refused == {"7": "Access denied for job 7", "40": "Access denied for job 40"}
-    assert not found.put_off
-    assert len(slurm.calls) < 30
-    last = {name for call in slurm.calls for name in call[2].removeprefix("jobid=").split(",")}
-    assert last == set(names)
-
-
-async def test_when_all_are_refused_it_does_not_go_on_for_ever() -> None:
+async def test_who_is_refused_is_told_by_one_call_however_many_they_are() -> None:
     names = [str(nth) for nth in range(1, MOST_NAMES + 1)]
-    slurm = Scontrol(*names)
+    slurm = Scontrol(*names[5:])
     found = await Changes(slurm).apply(changes(*names))
-    assert len(slurm.calls) <= MOST_HALVES + 1
-    assert found.refused
-    assert set(found.refused) | found.put_off == set(names)
-    assert not any(found.done(name) for name in names)
+    assert found.refused == dict.fromkeys(names[5:], "Access denied")
+    assert [found.done(name) for name in names[4:6]] == [True, False]
+    assert len(slurm.calls) == 1
 
 
-async def test_a_busy_slurmctld_is_asked_again_and_not_for_ever() -> None:
-    slurm = Scontrol(busy=TRIES - 1)
-    assert (await Changes(slurm, pause_s=0.0).apply(changes("1"))).done("1")
-    assert len(slurm.calls) == TRIES
-    with pytest.raises(Unavailable, match="temporarily"):
-        await Changes(Scontrol(busy=TRIES), pause_s=0.0).apply(changes("1"))
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("12_1: Job is no longer pending execution\n12_[0,2-3]: Success", {"12_[0-3]"}),
+        ("12_0: Access denied (fed: this site says no)", {"12_[0-3]"}),
+        ("Invalid job id specified for job 13", {"13"}),
+        ("No partition specified or system default partition for job 7\n13: Success", {"7"}),
+        ("something that no release has said yet", {"7", "12_[0-3]", "13"}),
+    ],
+)
+async def test_what_slurm_says_of_a_job_or_of_an_array(said: str, refused: set[str]) -> None:
+    found = await Changes(Saying(said)).apply(changes("7", "12_[0-3]", "13"))
+    assert found.refused.keys() == refused
+    assert all(found.refused.values())
+
+
+async def test_what_a_busy_slurmctld_did_not_do_is_asked_again_alone_and_not_for_ever() -> None:
+    slurm = Scontrol("3", busy=TRIES - 1)
+    found = await Changes(slurm, pause_s=0.0).apply(changes("1", "2", "3"))
+    assert found.refused == {"3": "Access denied"}
+    assert [call[2] for call in slurm.calls] == ["jobid=1,2,3"] + ["jobid=1"] * (TRIES - 1)
+    found = await Changes(Scontrol(busy=TRIES), pause_s=0.0).apply(changes("1", "2"))
+    assert is_busy(found.refused["1"])
+    assert found.done("2")
+
+
+@pytest.mark.parametrize("said", ["Unable to contact slurm controller (connect failure)", "Socket timed out for job 2"])
+async def test_without_an_answer_nobody_knows_what_was_done(said: str) -> None:
+    with pytest.raises(Unavailable):
+        await Changes(Saying(said)).apply(changes("1", "2"))
 
 
 def test_a_job_that_has_started_is_no_fault() -> None:
