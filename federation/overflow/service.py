@@ -81,6 +81,7 @@ class Overflow:
     def follow(self, config: OverflowConfig) -> None:
         """These rules from now on; all else waits for a restart."""
         self._config = config
+        self.widening.poke()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

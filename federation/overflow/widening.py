@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -88,6 +89,7 @@ class Widening:
         self._sources, self._changes = sources, changes
         self._refused: dict[int, tuple[float, str]] = {}  # job id -> until when, and what Slurm said
         self._forget_at = 0.0
+        self._poked = asyncio.Event()
         self.last: Look | None = None
 
     async def run(self) -> None:
@@ -102,7 +104,14 @@ class Widening:
             except Exception as error:  # a fault of ours: the next look may be spared it
                 log.exception("overflow.failed")
                 self.last = Look(at=self._sources.clock().wall, problem=f"a fault of the daemon's: {error}")
-            await asyncio.sleep(max(LOOK_S, SHARE * (time.monotonic() - began)))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(LOOK_S, SHARE * (time.monotonic() - began))):
+                    await self._poked.wait()
+            self._poked.clear()
+
+    def poke(self) -> None:
+        """Look at once: the rules are others."""
+        self._poked.set()
 
     async def look(self, *, dry: bool = False) -> Look:
         """Read, decide, and unless it is `dry` carry it out. Raises Unavailable: no answer of Slurm, or the journal."""
