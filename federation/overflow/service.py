@@ -11,6 +11,7 @@ from federation.access.acting import Account
 from federation.config_overflow import OverflowConfig
 from federation.overflow.attaching import Attaching, Desk, Slurm
 from federation.overflow.changes import Changes
+from federation.overflow.drains import Drains
 from federation.overflow.expected import Controller
 from federation.overflow.gateway import Gateway
 from federation.overflow.looking import Sources
@@ -72,7 +73,9 @@ class Overflow:
         )
         self.widening = Widening(sources, Changes(commands))
         names = Pool(gres=gres_of(config).name, wait_partition=config.wait_partition)
-        self.nodes = NodesLoop(lambda: self._config, house.runner, SlurmCommands(config.slurm, names), now)
+        own = SlurmCommands(config.slurm, names)
+        self.nodes = NodesLoop(lambda: self._config, house.runner, own, now)
+        self.drains = Drains(own, slurm, lambda: self._config, now)
 
     @property
     def config(self) -> OverflowConfig:
@@ -96,6 +99,7 @@ class Overflow:
             group.create_task(self.reconcile.run())
             group.create_task(self.widening.run())
             group.create_task(self.nodes.run())
+            group.create_task(self.drains.run())
 
 
 def now() -> Now:

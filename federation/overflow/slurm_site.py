@@ -66,6 +66,8 @@ class SlurmSite(Protocol):
 
     async def cancel(self, name: str) -> None: ...
 
+    async def release(self, name: str) -> None: ...
+
     async def pin(self, names: Sequence[str], partition: str) -> tuple[str, ...]:
         """Let them start in this partition only. Tells who could not be: such as those that have started."""
 
@@ -120,6 +122,9 @@ class OwnSlurm:
     async def cancel(self, name: str) -> None:
         await self._run(["scancel", "--quiet", name])
         log.info("slurm.job_cancelled", extra={"job": name})
+
+    async def release(self, name: str) -> None:
+        await self._run(["scontrol", "release", name])
 
     async def pin(self, names: Sequence[str], partition: str) -> tuple[str, ...]:
         return await self.widen(names, (partition,))

@@ -97,6 +97,10 @@ class FakeSlurm(SlurmSite):
         self._answer("cancel", name)
         self._change(name, state="COMPLETING")
 
+    async def release(self, name: str) -> None:
+        self._answer("release", name)
+        self._change(name, reason="None")
+
     async def pin(self, names: Sequence[str], partition: str) -> tuple[str, ...]:
         return await self.widen(names, (partition,))
 

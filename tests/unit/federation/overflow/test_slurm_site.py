@@ -109,6 +109,7 @@ async def test_what_is_said_to_slurm() -> None:
     await slurm.set_end("10_2", 1_700_000_000)
     await slurm.requeue("10_2")
     await slurm.cancel("10_2")
+    await slurm.release("10_2")
     assert await slurm.pin(["10_2", "14"], "cloud") == ()
     assert await slurm.widen(["15"], ("gpu", "vgpu-wait", "cloud")) == ()
     assert told.asked == [
@@ -116,6 +117,7 @@ async def test_what_is_said_to_slurm() -> None:
         ["scontrol", "update", "jobid=10_2", "endtime=uts1700000000"],
         ["scontrol", "requeue", "10_2"],
         ["scancel", "--quiet", "10_2"],
+        ["scontrol", "release", "10_2"],
         ["scontrol", "update", "jobid=10_2,14", "partition=cloud"],
         ["scontrol", "update", "jobid=15", "partition=gpu,vgpu-wait,cloud"],
     ]
