@@ -1,6 +1,7 @@
 """Waiting jobs of a real Slurm are let into the cloud partition, and taken back."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -15,14 +16,17 @@ import pytest
 from federation.cli.main import run
 from federation.config_overflow import VirtualNodes
 from federation.overflow.changes import Change, Changes
-from federation.overflow.facts import Rule, Wish
+from federation.overflow.facts import Rule
 from federation.overflow.looking import Sources
-from federation.overflow.queued import Names, Queued
+from federation.overflow.queued import Queued
 from federation.overflow.rules import AWAY_S
 from federation.overflow.waiting import Queue
 from federation.overflow.widening import Look, State, Widening
 from federation.ports import Now
 from slurm_plugin.slurm.process import Runner, Site
+from tests.contract.federation.overflow.test_waiting import FOLDER
+from tests.contract.federation.overflow.waiting import CHECKS, NAMES, RECORDS, play
+from tests.contract.slurm.records import Recorder
 from tests.e2e.bare_slurm import NOBODY, NODES, BareSlurm, bare_slurm, free_ports, wait
 from tests.integration.federation.daemons import Site as FedSite
 from tests.integration.federation.daemons import passable
@@ -47,7 +51,6 @@ Licenses=lic:9
 NodeName={cloud} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=512 RealMemory=160000
 PartitionName=cloud Nodes={cloud} State=UP MaxTime=INFINITE PriorityTier=0
 """
-NAMES = Names(cloud="cloud", wait_partition="vgpu-wait", virtual=frozenset({CLOUD}))
 TO_CLOUD, BACK = ("partition=gpu,cloud",), ("partition=gpu",)
 MANY = 300
 
@@ -115,62 +118,18 @@ async def read(slurm: BareSlurm) -> dict[int, Queued]:
     return {one.job.job_id: one for one in found}
 
 
-async def test_what_waits_is_read_as_it_is(slurm: BareSlurm) -> None:
-    before = int(time.time())
-    forged = f"x\n99  99 N/A 0 None gpu 1 {before} {before}"
-    plain = waiting(slurm, "-t", "90", "--gres=vgpu:2", "--comment", forged, name=forged)
-    array = waiting(slurm, "-a", "0-9:3%2")
-    later = waiting(slurm, "--begin=now+1hour")
-    await_it = waiting(slurm, "-d", f"afterok:{plain}")
-    slurm.run("scontrol", "update", f"jobid={plain}", "admincomment=asked vgpu:20gb fed:burst=auto")
-    found = await read(slurm)
-    assert found.keys() == {plain, array, later, await_it}
-    job = found[plain].job
-    assert (job.root, job.tasks, job.uid, job.partitions) == (plain, 1, NOBODY, ("gpu",))
-    assert (job.obstacle, job.held, job.wish) == ("", "", Wish.AUTO)
-    assert before - 1 <= job.since <= int(time.time())
-    assert (found[plain].wanted.gres, found[plain].wanted.cpus, found[plain].wanted.limit_s) == ("vgpu:20gb", 16, 5400)
-    assert found[plain].comment == "asked vgpu:20gb fed:burst=auto"
-    assert (found[array].job.tasks, found[array].name(4), found[array].name(2)) == (
-        4,
-        f"{array}_[0,3,6,9]",
-        f"{array}_[0,3]",
-    )
-    assert found[later].job.held == "more room would not start it: BeginTime"
-    assert found[await_it].job.held == "more room would not start it: Dependency"
-    running = await Queue(runner(slurm)).running("gpu")
-    assert len(running) == 2
-    assert await Queue(runner(slurm)).partitions() == {"gpu": "up", "plain": "up", "vgpu-wait": "down", "cloud": "up"}
-
-
-async def test_what_has_to_run_here_is_told_by_its_own_words(slurm: BareSlurm) -> None:
-    slurm.run("scontrol", "update", "nodename=n1", "availablefeatures=fast", "activefeatures=fast")
-    rest = "reservationname=rest starttime=now duration=60 users=nobody nodes=n2 flags=ignore_jobs"
-    slurm.run("scontrol", "create", "reservation", *rest.split())
-    wanted = {
-        waiting(slurm, "-N2"): "it asks for 2 nodes",
-        waiting(slurm, "-w", "n1"): "it names its nodes",
-        waiting(slurm, "-x", "n1"): "it excludes nodes",
-        waiting(slurm, "-x", CLOUD): "",
-        waiting(slurm, "-C", "fast"): "it asks for features",
-        waiting(slurm, "-L", "lic:1"): "it asks for licences",
-        waiting(slurm, "--reservation=rest"): "it is for a reservation",
-        waiting(slurm, "--exclusive"): "it asks for whole nodes",
-        waiting(slurm, "--container=/images/x"): "it runs in a container",
-    }
-    het = waiting(slurm, ":", "-c16")
-    wanted[het] = wanted[het + 1] = "it is a part of a heterogeneous job"
-    roots = slurm.run("sbatch", "--parsable", "-p", "gpu", "-o", "/dev/null", "-c16", "--wrap", "true")
-    wanted[int(roots.stdout)] = "it is root's"
+async def test_the_scene_and_its_recording(slurm: BareSlurm) -> None:
+    """VGPU_RECORD=1 writes what this release prints into tests/contract/federation/overflow/recorded_queue."""
+    play(slurm.run)
+    recorder = Recorder(runner(slurm))
     with asked_by_hand(slurm):
-        wait(lambda: len(slurm.jobs()) == len(wanted) + 3, "an interactive job that waits")
-        found = await read(slurm)
-    (interactive,) = found.keys() - wanted.keys()
-    assert found[interactive].job.obstacle == "it is interactive: only batch jobs go"
-    for job_id, obstacle in wanted.items():
-        assert found[job_id].job.obstacle.startswith(obstacle), obstacle
-        assert bool(found[job_id].job.obstacle) == bool(obstacle)
-    slurm.run("scancel", *map(str, wanted))
+        wait(lambda: len(slurm.jobs()) == RECORDS + 2, "an interactive job that waits")
+        for check in CHECKS:
+            await check(Queue(recorder))
+    if os.environ.get("VGPU_RECORD"):
+        version = slurm.run("slurmctld", "-V").stdout.split()[1]
+        recorder.save(FOLDER / f"{version}.txt")
+    slurm.run("scancel", *slurm.run("squeue", "-h", "-t", "PENDING", "-o", "%A").stdout.split())
     wait(lambda: len(slurm.jobs()) == 2, "the end of what reserves")
     slurm.run("scontrol", "delete", "reservation=rest")
 
