@@ -126,9 +126,10 @@ class Attaching:
 
     async def _accepted(self, visit: Visit, job: SlurmJob, burst: Burst, nodes: VirtualNodes) -> Job:
         desk, hello = self._desk, visit.hello
-        wants = await desk.slurm.asked(job.job_id)
+        wants, warning = await asyncio.gather(desk.slurm.asked(job.job_id), desk.slurm.signal_request(job.job_id))
         if wants is None:
             raise Unavailable("Slurm does not know the job now")
+        wants = replace(wants, warning=warning)
         rules = Rules(environment=desk.environment(), pool=burst.pool, shared_files=nodes.shared_files)
         own = replace(job, limit_s=burst.limit_s)  # not what Slurm has been told since
         spec = await self._staged(spec_of(hello, own, wants, burst.user, rules), hello, burst)

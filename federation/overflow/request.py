@@ -26,7 +26,8 @@ _MEMORY = re.compile(r"(?:^|,)mem=(\d+(?:\.\d+)?)([KMGTP]?)")
 _UNITS = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}  # MiB
 _NO_GRES = frozenset({"", "N/A", "(null)", "None"})
 _OPTION = re.compile(rb"_?SLURM_SPANK_OPTION_vgpu_\w*?(stage_in|stage_out)")
-_WARNING = re.compile(rb"#SBATCH\s+(?:\S.*\s)?--signal[=\s]\s*(?:R:)?(\w{1,10}(?:@\d{1,5})?)(?:\s|$)")
+_WARNED = re.compile(rb"#SBATCH\s+(?:\S.*\s)?--signal[=\s]\s*((?:[RB]{1,2}:)?\w{1,10}(?:@\d{1,5})?)(?:\s|$)")
+_WARNING = re.compile(r"(?:R:)?(\w{1,10}(?:@\d{1,5})?)")
 _FACTS = (b"COUNT", b"MIN", b"MAX", b"STEP")
 
 
@@ -38,6 +39,7 @@ class Asked:
     memory_mib: int = 0  # 0: it did not say
     gres: str = ""
     account: str = ""
+    warning: str = ""  # what --signal said on the command line of sbatch, where that is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ def spec_of(hello: Hello, job: SlurmJob, wants: Asked, user: str, rules: Rules) 
             joined=hello.joined,
             umask=hello.umask,
             limits=tuple((one.name, one.soft) for one in hello.limits),
-            warning=_warning(hello.script),
+            warning=_warning(wants.warning or _warned(hello.script)),
             folder=hello.folder if rules.shared_files else b"",
         ),
     )
@@ -138,11 +140,17 @@ def _array(job: SlurmJob, env: Mapping[bytes, bytes]) -> Array | None:
     )
 
 
-def _warning(script: bytes) -> str:
-    """What the script's own lines want of the steps it starts there: one for the script itself (`B:`) is sent here."""
+def _warning(asked: str) -> str:
+    """What is wanted of the steps that the script starts there: one for the script itself (`B:`) is sent here."""
+    found = _WARNING.fullmatch(asked)
+    return found[1] if found else ""
+
+
+def _warned(script: bytes) -> str:
+    """What the script's own lines say."""
     for line in script.split(b"\n", MOST_LINES)[:MOST_LINES]:
         if line and not line.startswith(b"#"):
             break
-        if (found := _WARNING.match(line)) is not None:
-            return found[1].decode("ascii")
+        if (found := _WARNED.match(line)) is not None:
+            return found[1].decode("ascii", "replace")
     return ""

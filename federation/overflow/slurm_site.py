@@ -92,6 +92,7 @@ class OwnSlurm:
 
     def __init__(self, site: Site | None = None, *, runner: Runs | None = None) -> None:
         self._runner: Runs = runner or Runner(site or Site())
+        self._accounting = True  # until Slurm says that there is none
 
     async def job(self, job_id: int) -> SlurmJob | None:
         return (await self.jobs((job_id,))).get(job_id)
@@ -136,20 +137,29 @@ class OwnSlurm:
         return tuple(refused)
 
     async def note(self, job_id: int, json_text: str) -> None:
-        for own, array, task, told in await self._rows(NOTE_FIELDS, f"--jobs={job_id}"):
-            comment = "" if told == _NO_COMMENT else told
-            if _number(own) == job_id and (wanted := noted(comment, json_text)) != comment:
-                name = f"{array}_{task}" if task.isdecimal() else own
-                await self._update(name, f"admincomment={wanted}")
+        row = (await self._note_rows((job_id,))).get(job_id)
+        if row is None:
+            return
+        own, array, task, told = row
+        comment = "" if told == _NO_COMMENT else told
+        if (wanted := noted(comment, json_text)) != comment:
+            await self._update(f"{array}_{task}" if task.isdecimal() else own, f"admincomment={wanted}")
+
+    async def _note_rows(self, job_ids: Sequence[int]) -> dict[int, list[str]]:
+        rows = await self._rows(NOTE_FIELDS, f"--jobs={','.join(map(str, sorted(set(job_ids))))}")
+        return {_number(row[0]): row for row in rows}
 
     async def signal_request(self, job_id: int) -> str:
+        if not self._accounting:
+            return ""
         try:
             argv = ["sacct", "--noheader", "--parsable2", "--allocations", "--local", f"--jobs={job_id}"]
             text = await self._runner.run([*argv, "--format=SubmitLine"])
         except SlurmUnavailable as error:
             raise Unavailable(str(error), hint=error.hint) from None
-        except SlurmError:
-            return ""  # no accounting here
+        except SlurmError as error:
+            self._accounting = "accounting" not in str(error).lower()
+            return ""
         found = _SIGNAL.findall(text)
         return str(found[-1]) if found else ""
 

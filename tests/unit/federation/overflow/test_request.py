@@ -109,6 +109,16 @@ def test_a_warning_of_the_jobs_steps_is_passed_on(line: bytes, warning: str) -> 
     assert spec.batch.warning == warning
 
 
+@pytest.mark.parametrize(
+    ("said", "warning"), [("USR1@60", "USR1@60"), ("R:10@5", "10@5"), ("B:USR1@60", ""), ("RB:USR1", ""), ("", "USR2")]
+)
+def test_the_command_line_has_the_last_word_about_a_warning(said: str, warning: str) -> None:
+    script = SCRIPT + b"#SBATCH --signal=USR2\n"
+    spec = spec_of(replace(HELLO, script=script), JOB, Asked(warning=said), "ann", RULES)
+    assert spec.batch is not None
+    assert spec.batch.warning == warning
+
+
 @given(st.lists(st.tuples(st.binary(max_size=50), st.binary(max_size=50)), max_size=5), st.binary(max_size=200))
 def test_a_job_of_any_bytes_has_a_spec_or_is_refused(env: list[tuple[bytes, bytes]], script: bytes) -> None:
     hello = replace(HELLO, env=tuple(env), script=script)
