@@ -1,0 +1,124 @@
+"""Slurm's word against what runs elsewhere: limits, numbers, and a slurmctld that forgets or gives an id away twice."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from slurm_plugin.lab import commands
+from tests.e2e.federation.bursting import USER, Bursting, bursting
+
+pytestmark = pytest.mark.slurm
+
+LIMIT_S = 120.0
+BUSY = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; exit 3"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Bursting]:
+    with bursting() as made:
+        yield made
+
+
+def submit(site: Bursting, script: str, *options: str) -> str:
+    return site.here.submit(USER, "--chdir", str(site.here.home(USER)), "--partition=cloud", *options, script=script)
+
+
+def far(site: Bursting) -> list[str]:
+    """What runs or waits at the far side's Slurm."""
+    return site.there.slurm("squeue", "-h", "-a", "-o", "%i").split()
+
+
+def runs(site: Bursting, job: str) -> list[dict[str, Any]]:
+    """Newest first."""
+    told = json.loads(site.hpc.fed("sacct", "--all-users", "--json", job).stdout)
+    assert told["kind"] == "fed-sacct"
+    return list(told["runs"])
+
+
+def note(site: Bursting, job: str) -> dict[str, Any]:
+    found = re.search(r"fed:(\{[^}]*\})", site.here.slurm("scontrol", "show", "job", "-o", job))
+    return dict(json.loads(found[1])) if found else {}
+
+
+def forget_all(site: Bursting) -> None:
+    """A slurmctld that was killed and has lost what it knew: the next one hands out the same ids."""
+    lab = site.here.lab
+    commands.stop(lab.name, "slurmctld", site.here.base)
+    shutil.rmtree(lab.state / "slurmctld")
+    (lab.state / "slurmctld").mkdir()
+    commands.start(lab.name, "slurmctld", site.here.base)
+
+
+def test_the_numbers_of_a_run_are_on_the_job_and_in_fed_sacct(site: Bursting) -> None:
+    job = submit(site, BUSY, "--time=10")
+    site.wait_state(job, "FAILED")
+    (run,) = runs(site, job)
+    assert (run["job"], run["user"], run["pool"], run["gateway"]) == (job, USER, "cloud/batch", "cloud-1")
+    assert (run["state"], run["end"], run["exit_code"], run["limit_s"]) == ("ended", "exited", 3, 600)
+    assert run["node"] in site.there.slurm("sinfo", "-h", "-N", "-o", "%N").split()
+    assert 0.0 < run["cpu_s"] < 60.0
+    assert run["began_at"] - 1 <= run["started_at"] <= run["ended_at"]
+    on_job = note(site, job)
+    assert (on_job["how"], on_job["code"], on_job["node"]) == ("exited", "3:0", run["node"])
+    assert on_job["start"] == int(run["started_at"])
+    site.here.until(lambda: runs(site, job)[0]["closed"], "a closed burst", LIMIT_S)
+    assert json.loads(site.hpc.fed("sacct", "--json", "4000000").stdout)["runs"] == []
+
+
+def test_the_users_own_limit_counts_from_the_start_elsewhere_and_comes_back(site: Bursting) -> None:
+    job = submit(site, "echo up; exec sleep 600", "--time=30")
+    site.here.until(lambda: note(site, job).get("state") == "running", "a note that it runs", LIMIT_S)
+    site.here.until(lambda: site.field(job, "TimeLimit") in ("00:30:00", "00:31:00"), "its own limit", LIMIT_S)
+    site.here.run(USER, "scontrol", "requeue", job)
+    site.wait_state(job, "PENDING")
+    site.here.until(lambda: "open" not in note(site, job), "nothing open", LIMIT_S)
+    assert site.field(job, "TimeLimit") == "00:30:00"
+    assert [one["end"] for one in runs(site, job)] == ["cancelled"]
+    site.here.run(USER, "scancel", job)
+    site.here.until(lambda: not far(site), "nothing runs on", LIMIT_S)
+
+
+def test_what_slurmctld_forgot_leaves_nothing_running_and_the_daemon_says_which(site: Bursting) -> None:
+    job = submit(site, "echo up; exec sleep 600")
+    site.here.until(lambda: bool(far(site)), "a job at the far side", LIMIT_S)
+    (run,) = runs(site, job)
+    forget_all(site)
+    site.here.until(lambda: not far(site), "nothing runs on", LIMIT_S)
+    site.here.until(lambda: runs(site, job)[0]["closed"], "a closed burst", LIMIT_S)
+    assert "does not know it" in runs(site, job)[0]["why"]
+    (line,) = [line for line in site.hpc.log().splitlines() if "burst.forgotten" in line]
+    assert run["token"] in line
+    site.wait_open()
+
+
+def test_an_id_that_is_given_away_twice_is_two_jobs(site: Bursting) -> None:
+    """The first runs elsewhere while its daemon is away; the second gets its id, and each runs once."""
+    home = site.here.home(USER)
+    once = 'echo "$1" >> ran; [ "$1" = second ] || exec sleep 600'
+    first = submit(site, f"set first; {once}")
+    site.here.until(lambda: bool(far(site)), "a job at the far side", LIMIT_S)
+    site.hpc.end()
+    forget_all(site)
+    second = submit(site, f"set second; {once}", f"--output={home}/second.out")
+    while second != first:  # ids begin anew
+        site.here.run(USER, "scancel", second)
+        second = submit(site, f"set second; {once}", f"--output={home}/second.out")
+    site.hpc.start()
+    site.wait_state(second, "COMPLETED", limit_s=LIMIT_S)
+    site.here.until(lambda: not far(site), "nothing runs on", LIMIT_S)
+    new, old = runs(site, first)[:2]
+    assert (old["end"], new["end"], new["exit_code"]) == ("cancelled", "exited", 0)
+    assert "another job" in old["why"]
+
+
+@pytest.mark.soak
+def test_a_limit_that_is_over_elsewhere_is_slurms_own_timeout(site: Bursting) -> None:
+    job = submit(site, "echo up; exec sleep 600", "--time=1")
+    site.wait_state(job, "TIMEOUT", limit_s=180)
+    (run,) = runs(site, job)
+    assert (run["end"], note(site, job)["how"]) == ("timeout", "timeout")
+    assert 58 <= run["ended_at"] - run["started_at"] <= 70
