@@ -48,8 +48,9 @@ end
 """
 CONF = """\
 Licenses=lic:9
-NodeName={cloud} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=512 RealMemory=160000
-PartitionName=cloud Nodes={cloud} State=UP MaxTime=INFINITE PriorityTier=0
+NodeName={cloud} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[0]} CPUs=512 RealMemory=160000
+NodeName=cloud-b-1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=512 RealMemory=160000
+PartitionName=cloud Nodes={cloud},cloud-b-1 State=UP MaxTime=INFINITE PriorityTier=0
 """
 TO_CLOUD, BACK = ("partition=gpu,cloud",), ("partition=gpu",)
 MANY = 300
@@ -58,8 +59,8 @@ MANY = 300
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[BareSlurm]:
     """A cluster whose two nodes are full for as long as it lives."""
-    (port,) = free_ports(1)
-    with bare_slurm({"job_submit.lua": VETO}, lambda _: CONF.format(cloud=CLOUD, port=port)) as cluster:
+    ports = free_ports(2)
+    with bare_slurm({"job_submit.lua": VETO}, lambda _: CONF.format(cloud=CLOUD, ports=ports)) as cluster:
         for node in NODES:
             submit(cluster, "-w", node, "-c16", "--wrap", "sleep 10000", name="full")
         wait(lambda: states(cluster, "full") == ["RUNNING", "RUNNING"], "two jobs that take all")
@@ -192,7 +193,6 @@ class Here(Bench):
     """The rules, journal and engine of the integration tests, with a real Slurm."""
 
     cluster: BareSlurm | None = None
-    nodes: tuple[VirtualNodes, ...] = (replace(VIRTUAL, count=1),)
 
     def restarted(self) -> Widening:
         assert self.cluster is not None
@@ -207,8 +207,9 @@ class Here(Bench):
         return Widening(sources, Changes(commands))
 
 
-def here(slurm: BareSlurm, rule: Rule) -> Here:
-    return Here(cluster=slurm, rule=rule, now=Now(wall=time.time(), mono=500.0))
+def here(slurm: BareSlurm, rule: Rule, *more: VirtualNodes) -> Here:
+    nodes = (replace(VIRTUAL, count=1), *more)
+    return Here(cluster=slurm, rule=rule, nodes=nodes, now=Now(wall=time.time(), mono=500.0))
 
 
 def of(look: Look) -> dict[int, State]:
@@ -244,6 +245,21 @@ async def test_a_daemon_widens_by_its_rules_after_a_restart_too_and_takes_back(s
     bench.later(AWAY_S)
     await bench.restarted().look()
     assert set(partitions(slurm).values()) == {"gpu"}
+
+
+async def test_a_job_that_names_its_pool_is_kept_from_the_nodes_of_others_until_it_is_taken_back(
+    slurm: BareSlurm,
+) -> None:
+    job = waiting(slurm)
+    slurm.run("scontrol", "update", f"jobid={job}", "admincomment=fed:burst=pool:b")
+    bench = here(slurm, Rule(after_s=0), replace(VIRTUAL, prefix="cloud-b", pool="b/gpu", count=1))
+    for _ in range(2):
+        assert of(await bench.restarted().look()) == {job: State.WIDENED}
+    assert slurm.job(str(job))["ExcNodeList"] == CLOUD
+    bench.link("b", up=False)
+    bench.later(AWAY_S)
+    await bench.restarted().look()
+    assert (slurm.job(str(job))["ExcNodeList"], partitions(slurm)) == ("(null)", {str(job): "gpu"})
 
 
 async def test_a_cluster_whose_peers_are_all_away_is_left_as_without_bursting(slurm: BareSlurm) -> None:
