@@ -71,7 +71,7 @@ def queued(row: Sequence[str], excluded: Sequence[str], names: Names) -> Queued:
     partitions = tuple(name for name in partition.split(",") if name)
     elements = "" if task in _NOTHING else task
     pin = mark_in(comment).partition(":")[2]
-    account = "" if account in _NOTHING else account
+    account, comment = ("" if text in _NOTHING else text for text in (account, comment))
     lacks = (
         (_number(uid) == 0, "it is root's"),
         (_number(batch) == 0, "it is interactive: only batch jobs go"),

@@ -101,6 +101,11 @@ def test_what_submit_left_on_it(comment: str, wish: Wish, pin: str, size: int) -
     assert (found.job.wish, found.job.pin, found.wanted.pin, found.job.input_bytes) == (wish, pin, pin, size)
 
 
+def test_no_comment_is_none() -> None:
+    assert read(admin_comment="(null)").comment == ""
+    assert read().comment == "asked vgpu:20gb"
+
+
 def test_what_a_pool_is_asked_for() -> None:
     assert read(tres_per_node="N/A", admin_comment="").wanted.gres == ""
     assert read(tres_per_node="gres/gpu:2", admin_comment="").wanted.gres == "gpu:2"
