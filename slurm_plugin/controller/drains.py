@@ -1,4 +1,4 @@
-"""Undoing what Slurm does of its own when it has used a job's id twice.
+"""Undoing the drains that Slurm makes of its own after one of its daemons was killed.
 
 A slurmctld that is killed forgets the jobs of its last seconds and gives their ids to the next ones. A slurmd that
 still knows a job of that id refuses the new one. Slurm then drains the node, for the reason below, and puts the job
@@ -8,7 +8,11 @@ and nobody but an admin would end its drain.
 A node is resumed when its agent is there and has no grant but of runs that Slurm knows, so that no job that was
 forgotten still runs there. Then the pool's held jobs are released. Slurm puts some back only when the drain is over,
 and a slurmctld that starts again may forget the drain alone: so a job that was put back before slurmctld's last start,
-or soon after it, is released too. Any other reason is somebody's, and left alone.
+or soon after it, is released too.
+
+A slurmd that was killed forgets which jobs' prologs it has run. From 23.11 on it waits for those of a step that comes
+then, in vain, and Slurm drains the node as if a prolog had failed. Only the time tells that apart: a prolog that does
+fail drains its node again, whenever its slurmd was started. Any other reason is somebody's, and left alone.
 
 Crash: the next controller finds what is still to be done as this one did.
 """
@@ -32,12 +36,24 @@ PATIENCE_S = 3.0  # a node must be found so for so long: Slurm takes a moment to
 AGAIN_S = 10.0  # until a node that is still drained is tried again, and between two questions when slurmctld started
 FORGOT_S = 120.0  # after a start of slurmctld: a job that is refused so soon is one whose start it forgot
 TIMES = 3  # a job that is refused so often is for a person to look at
+FORGOTTEN_S = 60.0  # between a slurmd's start and the drain for the prologs that it forgot: its waits, and ours
 _REASON = re.compile(r"Duplicate jobid(?: \[[\w.-]+@\d+\])?")
+_PROLOG = re.compile(r"Prolog error \[[\w.-]+@(\d+)\]")
 
 
 def drained_twice(node: SlurmNode) -> bool:
     """Has Slurm itself drained it for a job's id, and nobody else for another reason?"""
     return "DRAIN" in node.state and _REASON.fullmatch(node.reason.strip()) is not None
+
+
+def drained_for_restart(node: SlurmNode) -> bool:
+    """Has Slurm drained it for a prolog, about when its slurmd was started? Once more it may have been killed since."""
+    found = _PROLOG.fullmatch(node.reason.strip())
+    return "DRAIN" in node.state and found is not None and abs(int(found[1]) - node.slurmd_started_at) <= FORGOTTEN_S
+
+
+def drained_by_itself(node: SlurmNode) -> bool:
+    return drained_twice(node) or drained_for_restart(node)
 
 
 def is_clear(node: NodeState, jobs: Iterable[QueuedJob]) -> bool:
@@ -59,7 +75,7 @@ class Drains:
     def see(self) -> None:
         """What the last pass has read of Slurm."""
         desk = self._desk
-        names = [name for name, node in desk.books.nodes.items() if drained_twice(node)]
+        names = [name for name, node in desk.books.nodes.items() if drained_by_itself(node)]
         now = desk.clock()
         self._due = {name: self._due.get(name, now + PATIENCE_S) for name in names}
         if self._times:
@@ -86,7 +102,7 @@ class Drains:
     async def _resume(self, name: str) -> None:
         self._due[name] = self._desk.clock() + AGAIN_S
         (node,) = await self._slurm.nodes([name])
-        if name not in self._desk.roster or not drained_twice(node):
+        if name not in self._desk.roster or not drained_by_itself(node):
             return
         if not is_clear(self._desk.views([name]).nodes[name], self._desk.books.jobs):
             return

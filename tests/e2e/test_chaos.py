@@ -84,6 +84,7 @@ def test_jobs_have_their_own_slices_and_end_whatever_is_killed_under_them(
     assert looked_at > jobs // 10, f"slurmctld forgot all but {looked_at} jobs with slices"
     assert [line for line in ground.told() if line[0] not in ("began", "ended")] == []
     assert watch.drained() == []
+    assert failed_prologs(arena) == []
     assert watch.too_many == []
     assert watch.looks > 0
     nothing_is_left(arena, ground)
@@ -169,6 +170,11 @@ def nothing_is_left(live: Live, ground: chaos.Ground) -> None:
     assert ground.untouched()
     live.until(lambda: live.vgpu("doctor").code == 0, "doctor is content")
     assert {live.node_state(node) for node in live.lab.nodes} == {"idle"}
+
+
+def failed_prologs(live: Live) -> list[str]:
+    logs = (live.lab.folder / "log").glob("slurmd-*.log")
+    return [line for log in logs for line in log.read_text(errors="replace").splitlines() if "prolog failed" in line]
 
 
 def grants(live: Live) -> object:

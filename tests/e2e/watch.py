@@ -16,6 +16,8 @@ from tests.e2e.live import Live
 LOOK_EVERY_S = 1.0
 # Slurm's reason when slurmctld has forgotten that it started a job, and starts it again where it still runs.
 TWICE = "Duplicate jobid"
+# From 23.11 on also when a slurmd that was killed has forgotten that it ran a prolog; of one that fails, too.
+PROLOG = "Prolog error"
 
 
 @dataclass(slots=True)
@@ -40,14 +42,14 @@ class Watch:
             self.states[node, state, reason] += 1
 
     def drained(self) -> list[str]:
-        """Every drain but those that Slurm makes itself when it starts a job twice: the controller ends them."""
-        looks = self.states.items()
-        return [f"{node} {state}: {why} ({n})" for (node, state, why), n in looks if "drain" in state and why != TWICE]
+        """Every drain but those that Slurm makes itself of what its daemons forgot: the controller ends them."""
+        drains = (one for one in self.states.items() if "drain" in one[0][1] and one[0][2] not in (TWICE, PROLOG))
+        return [f"{node} {state}: {why} ({n})" for (node, state, why), n in drains]
 
     @property
     def twice(self) -> int:
         """Looks that saw a node drained so."""
-        return sum(n for (_, state, why), n in self.states.items() if "drain" in state and why == TWICE)
+        return sum(n for (_, state, why), n in self.states.items() if "drain" in state and why in (TWICE, PROLOG))
 
     def _counts(self) -> None:
         """A look counts where nothing of a node moved while Slurm was asked; a fault is what two of them in a row see:

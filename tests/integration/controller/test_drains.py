@@ -82,6 +82,31 @@ async def test_a_node_drained_for_an_id_used_twice_is_resumed_and_the_job_releas
         assert (site.slurm.resumed, site.slurm.released) == (["n1"], [7])
 
 
+@pytest.mark.parametrize("started_s", [-20, 0, 30])
+async def test_a_node_drained_for_a_prolog_that_its_restarted_slurmd_forgot_is_resumed(
+    socket: Path, tmp_path: Path, started_s: int
+) -> None:
+    """It may have been killed once more since."""
+    clock = Clock()
+    async with one_node(socket, tmp_path, clock) as (site, _):
+        site.slurm.node_list["n1"] = replace(site.slurm.node_list["n1"], slurmd_started_at=PUT_BACK + started_s)
+        drain(site, f"Prolog error [root@{PUT_BACK}]")
+        await patience(site, clock)
+        assert (site.slurm.resumed, site.slurm.released) == (["n1"], [7])
+
+
+@pytest.mark.parametrize("started_s", [-61, 61])
+async def test_a_prolog_that_fails_long_after_its_slurmds_start_is_an_admins(
+    socket: Path, tmp_path: Path, started_s: int
+) -> None:
+    clock = Clock()
+    async with one_node(socket, tmp_path, clock) as (site, _):
+        site.slurm.node_list["n1"] = replace(site.slurm.node_list["n1"], slurmd_started_at=PUT_BACK + started_s)
+        drain(site, f"Prolog error [root@{PUT_BACK}]")
+        await patience(site, clock)
+        assert (site.slurm.resumed, site.slurm.released) == ([], [])
+
+
 @pytest.mark.parametrize("reason", ["Duplicate jobid, says the admin", "disk [root@1796034490]", "Not responding"])
 async def test_a_drain_for_any_other_reason_is_somebodys(socket: Path, tmp_path: Path, reason: str) -> None:
     clock = Clock()
