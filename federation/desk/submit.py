@@ -66,7 +66,7 @@ async def submit(
         await asyncio.to_thread(front.spool.finish, token, manifest)
         inputs = tuple(Input(path=one.path, size=one.size, sha256=one.sha256) for one in manifest.files)
         spec = replace(spec, inputs=inputs)
-        _check_crosses(spec)
+        check_crosses(spec)
         job = await front.runner.accept(token, spec)
     except BaseException:
         if await front.runner.read(lambda store: store.job(token)) is None:
@@ -131,10 +131,10 @@ def _check(caller: Caller, spec: JobSpec) -> None:
         parts_of(pattern)
     if spec.outputs and os.geteuid() not in (0, caller.uid):
         raise Refused(f"the daemon is not root's: it can't write files as {caller.user}")
-    _check_crosses(spec)
+    check_crosses(spec)
 
 
-def _check_crosses(spec: JobSpec) -> None:
+def check_crosses(spec: JobSpec) -> None:
     """What other sites would not take may not wait here for them: it would end its link again and again."""
     try:
         told = spec_to_wire(spec)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from federation.access.acting import Account
 from federation.config_overflow import OverflowConfig, VirtualNodes
+from federation.desk.submit import check_crosses
 from federation.errors import Refused, StoreFull, Unavailable
 from federation.model.job import Job
 from federation.model.spec import JobSpec
@@ -31,7 +32,8 @@ from federation.stage.spool import Spool
 log = logging.getLogger(__name__)
 
 AGAIN_S = 1.0  # between tries while Slurm, the journal or the disk does not let it go on
-WAITS_S = 0.3  # between looks at whether the attempt before is over
+WAITS_S, LONGEST_WAIT_S = 0.3, 5.0  # between looks at whether the attempt before is over: longer each time
+MOST_TOLD = 10_000  # runs of which it is known that their output says what they wait for
 AT_ONCE = 32  # jobs that are being begun: of each Slurm is told something
 TAKEN_AT_ONCE = 2  # jobs whose inputs are being copied: each has a thread for all that time
 PATIENCE_S = 3.0  # until a job's output says what it waits for
@@ -58,6 +60,7 @@ class Desk:
 class Attaching:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._told: dict[tuple[int, int], None] = {}
         self._gate, self._taking = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(TAKEN_AT_ONCE)
 
     async def attached(self, visit: Visit) -> tuple[Burst, Job]:
@@ -70,7 +73,7 @@ class Attaching:
             raise Refused(f"{visit.hello.node} is no virtual node of this site", hint="see overflow.nodes in fed.yaml")
         if visit.caller.uid == 0:
             raise Refused("root's jobs do not run elsewhere")
-        unknown, since, told = 0, asyncio.get_running_loop().time(), False
+        unknown, since, again_s = 0, asyncio.get_running_loop().time(), WAITS_S
         while True:
             why, wait_s = "", AGAIN_S
             try:
@@ -82,14 +85,32 @@ class Attaching:
                     found = await self._admitted(visit, job, nodes)
                     if found is not None:
                         return found
-                    why, wait_s = "its attempt before is not over yet", WAITS_S
+                    why, wait_s = "its attempt before is not over yet", again_s
+                    again_s = min(2 * again_s, LONGEST_WAIT_S)
             except (Unavailable, StoreFull) as error:
                 log.info("proxy.waits", extra={"job": visit.hello.job_id, "code": error.code, "why": str(error)})
                 why = str(error)
-            if why and not told and asyncio.get_running_loop().time() - since > PATIENCE_S:
-                told = True
-                await visit.remark(f"waits: {why}")
+            if why and asyncio.get_running_loop().time() - since > PATIENCE_S:
+                await self._tell(visit, f"waits: {why}")
             await asyncio.sleep(wait_s)
+
+    async def _tell(self, visit: Visit, text: str) -> None:
+        """Once of each run, in its output. Raises ConnectionResetError: its files have another size now, and are told
+        of by a new hello; or those of a burst that is on record have had that much more before it.
+        """
+        run = visit.hello.job_id, visit.hello.restarts
+        if run in self._told:
+            return
+        if len(self._told) >= MOST_TOLD:
+            self._told.clear()
+        self._told[run] = None
+        size, burst, joined = await visit.remark(text), visit.burst, visit.hello.joined
+        if burst is None:
+            raise ConnectionResetError
+        await self._desk.side.change(
+            burst.token,
+            lambda one: replace(one, stdout_base=one.stdout_base + size * joined, stderr_base=one.stderr_base + size),
+        )
 
     async def _admitted(self, visit: Visit, job: SlurmJob, nodes: VirtualNodes) -> tuple[Burst, Job] | None:
         """None: not yet. Raises Refused, Unavailable, StoreFull."""
@@ -133,7 +154,10 @@ class Attaching:
         rules = Rules(environment=desk.environment(), pool=burst.pool, shared_files=nodes.shared_files)
         own = replace(job, limit_s=burst.limit_s)  # not what Slurm has been told since
         spec = await self._staged(spec_of(hello, own, wants, burst.user, rules), hello, burst)
-        return await desk.side.accept(burst.token, spec)
+        check_crosses(spec)
+        accepted = await desk.side.accept(burst.token, spec)
+        visit.hello = replace(hello, script=b"", args=(), env=())  # up to 12 MiB that nobody wants any more
+        return accepted
 
     async def _staged(self, spec: JobSpec, hello: Hello, burst: Burst) -> JobSpec:
         """With its files, and where those it leaves are brought. Nothing where both sites share them."""

@@ -16,6 +16,7 @@ HEAD = struct.Struct(">cI")
 MOST_HELLO = 12 << 20  # bytes: a script of 4 MiB, arguments and environment
 MOST_FROM_PROXY = 64  # bytes of any other frame of a proxy's
 MOST_DATA = 256 << 10  # bytes of output in one frame
+REMARK = b"fed: \n"  # what a proxy writes around a text
 MOST_TEXT = 2000  # bytes of a remark or a refusal
 MOST_FIELDS = 200_000  # of a hello
 MOST_NUMBER = 1 << 62

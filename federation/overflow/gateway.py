@@ -12,7 +12,7 @@ import logging
 import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from federation.access.local import Caller, caller_of, listening
@@ -24,7 +24,9 @@ from federation.overflow.visit import Staff, Visit
 log = logging.getLogger(__name__)
 
 MOST_STRANGERS = 500  # connections of one user that have not said yet which job they are of
-MOST_HELLOS = 64  # being read at once; the others wait for their turn
+SMALL_HELLO = 64 << 10  # bytes; larger ones are read a few at a time
+MOST_HELLOS = 16
+READ_BYTES = 4096  # of what a proxy that was told its end says yet
 HELLO_S = 30.0  # longest wait for one
 GONE_S = 30.0  # longest wait for a proxy that was told its end to go
 
@@ -75,7 +77,8 @@ class Gateway:
             writer.write(last)
             await writer.drain()
             async with asyncio.timeout(GONE_S):
-                await reader.read()
+                while await reader.read(READ_BYTES):
+                    continue
         except Refused as error:  # before it was known whose job it is of
             log.info("proxy.refused", extra={"why": str(error)})
             with suppress(ConnectionError):
@@ -99,7 +102,7 @@ class Gateway:
             async with asyncio.timeout(HELLO_S):
                 head = await reader.readexactly(HEAD.size)
                 kind, size = length(head, most_hello=MOST_HELLO)
-                async with self._reading:
+                async with self._reading if size > SMALL_HELLO else nullcontext():
                     message = from_proxy(kind, await reader.readexactly(size))
         if not isinstance(message, Hello):
             raise ValueError("the first that a proxy says must be its hello")  # noqa: TRY004 - of what was said

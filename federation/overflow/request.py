@@ -15,6 +15,8 @@ from federation.executors.layout import check
 from federation.model.spec import Array, Batch, JobSpec
 from federation.overflow.burst import SlurmJob
 from federation.overflow.frames import Hello
+from federation.wire.convert import MAX_TEXT
+from slurm_plugin import request
 
 FIELDS = ("JobID", "NumCPUs", "MinMemory", "tres-alloc", "tres-per-node", "Account", "admin_comment")
 """Of squeue."""
@@ -101,6 +103,12 @@ def spec_of(hello: Hello, job: SlurmJob, wants: Asked, user: str, rules: Rules) 
         ),
     )
     check(spec)
+    for what, told in (("account", spec.account), ("gres", spec.gres)):
+        if not told.isprintable() or len(told) > MAX_TEXT:
+            raise Refused(f"this {what} is no name: it is too long, or has what can't be printed")
+    asked = request.parse(spec.gres) if spec.gres else None
+    if isinstance(asked, request.Refusal):
+        raise Refused(asked.text)
     return spec
 
 

@@ -14,6 +14,7 @@ from federation.model.states import End, Origin
 from federation.overflow.burst import Burst, Ending, Ends, Heard, Way
 from federation.overflow.frames import (
     HEAD,
+    REMARK,
     Acknowledged,
     Ended,
     Hello,
@@ -72,9 +73,10 @@ class Visit:
             kind, size = length(await reader.readexactly(HEAD.size), most_hello=0)
             match from_proxy(kind, await reader.readexactly(size)):
                 case Acknowledged() as message:
-                    if self._relay is None:
+                    if self._relay is not None:
+                        self._relay.acknowledged(message.stdout, message.stderr)
+                    elif message != Acknowledged(stdout=self._began.stdout, stderr=self._began.stderr):
                         raise ValueError("nothing was sent, and something was acknowledged")
-                    self._relay.acknowledged(message.stdout, message.stderr)
                 case Signalled() | Ping() as message:
                     await self._heard.put(message)
 
@@ -115,8 +117,11 @@ class Visit:
             if await loop.sendfile(self._writer.transport, part.file, part.at, part.size) != part.size:
                 raise ConnectionResetError("the output that is here became shorter")
 
-    async def remark(self, text: str) -> None:
-        await self.say(to_proxy(Remark(text=text)))
+    async def remark(self, text: str) -> int:
+        """How many bytes its proxy writes for that."""
+        frame = to_proxy(Remark(text=text))
+        await self.say(frame)
+        return len(frame) - HEAD.size + len(REMARK)
 
     def cut(self) -> None:
         """Another one is there for its job."""

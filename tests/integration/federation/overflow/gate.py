@@ -319,6 +319,8 @@ class Proxy:
                     await self.acknowledge()
             case Remark():
                 self.remarks.append(message.text)
+                file = Stream.STDOUT if self.hello.joined else Stream.STDERR
+                self.files[file] += f"fed: {message.text}\n".encode()
             case Ended() | Refusal():
                 self.ended = message
             case Ping():

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,10 @@ async def test_a_disk_of_the_daemons_that_is_full_is_waited_for(gate: Gate, smal
         assert not list(gate.jobs.attempts())
         fills.unlink()
         assert await running == DONE
-    assert proxy.output == b"2097152\n"
+        again = gate.proxy(b"", gate.slurm.put(replace(gate.slurm.records[42], restarts=1, submitted_at=200)))
+        again.files |= proxy.files  # appended to
+        assert await again.run() == DONE
+    assert (again.output, again.errors) == (b"2097152\n", f"fed: {proxy.remarks[0]}\n".encode())
 
 
 async def test_output_that_the_daemon_has_no_room_for_comes_once_it_has(gate: Gate, small_disk: Path) -> None:

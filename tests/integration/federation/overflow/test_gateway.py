@@ -247,6 +247,11 @@ async def test_what_no_backend_could_run_is_refused_with_a_sentence_and_leaves_n
         assert await gate.proxy(b"exit 6\n", again).run() == exited(6)
 
 
+async def test_slices_that_nobody_can_ask_for_are_refused(gate: Gate) -> None:
+    gate.slurm.wants = replace(gate.slurm.wants, gres="vgpu:1/0")
+    assert "1/0" in await refused(gate, gate.proxy(b""))
+
+
 async def test_a_pool_that_refuses_a_job_for_good_ends_it(gate: Gate) -> None:
     gate.slurm.wants = replace(gate.slurm.wants, cpus=65)
     assert "the job wants 65" in await refused(gate, gate.proxy(b""))
@@ -306,10 +311,31 @@ async def test_a_slurm_that_does_not_answer_is_waited_for(gate: Gate) -> None:
     async with gate.up(), asyncio.TaskGroup() as group:
         running = group.create_task(proxy.run())
         await until(lambda: bool(proxy.remarks))
-        assert proxy.remarks == ["waits: slurmctld does not answer"]
         assert not list(gate.jobs.attempts())
         gate.slurm.away = False
         assert await running == exited(2)
+    assert proxy.remarks == ["waits: slurmctld does not answer"]
+    assert (proxy.output, proxy.errors) == (b"", b"fed: waits: slurmctld does not answer\n")
+
+
+async def test_what_the_daemon_wrote_into_a_jobs_output_costs_no_byte_of_it_later(gate: Gate) -> None:
+    """A file that is appended to has the remark before what the job wrote; its next run goes on behind all of that."""
+    home = bytes(gate.home)
+    job = gate.job()
+    gate.slurm.away = True
+    first = gate.proxy(WAITS % (home, home), job, joined=True)
+    first.files[Stream.STDOUT] += b"before\n"
+    async with gate.up():
+        dies = asyncio.create_task(first.run())
+        await until(lambda: bool(first.remarks))
+        gate.slurm.away = False
+        await until(lambda: first.output.endswith(b"begins\n"))
+        dies.cancel()
+        second = gate.proxy(b"", gate.slurm.put(replace(job, restarts=1, submitted_at=200)), joined=True)
+        second.files[Stream.STDOUT] += first.output
+        (gate.home / "go-on").touch()
+        assert await second.run() == exited(0)
+    assert second.output == b"before\nfed: waits: slurmctld does not answer\nbegins\nends\n"
 
 
 async def test_ends_are_given_out_no_faster_than_a_slurmctld_likes(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:

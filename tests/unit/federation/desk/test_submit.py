@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from federation.access.local import Caller
-from federation.desk.submit import MOST_SPEC_BYTES, _check, _check_crosses
+from federation.desk.submit import MOST_SPEC_BYTES, _check, check_crosses
 from federation.errors import Refused
 from federation.model.spec import JobSpec, Lease, OnSilence
 from federation.wire.convert import MAX_TEXT, spec_from_wire, spec_to_wire
@@ -38,4 +38,4 @@ def test_a_time_that_is_none_is_refused(value: float) -> None:
 
 def test_a_job_that_is_larger_than_a_message_is_refused() -> None:
     with pytest.raises(Refused, match="without its files"):
-        _check_crosses(replace(SPEC, script=bytes(MOST_SPEC_BYTES)))
+        check_crosses(replace(SPEC, script=bytes(MOST_SPEC_BYTES)))
