@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 MOST_NAMES = 300  # of one call: slurmctld does 2,000 a second
 MOST_BYTES = 60_000  # of their names: one argument may have 128 KiB
-TRIES, PAUSE_S = 10, 0.1  # of a call, and how much longer it waits each time
+TRIES, PAUSE_S = 20, 0.1  # of a call, and between them: one in a million is left then, or slurmctld is busy indeed
 _BUSY = "temporarily unavailable"
 _STARTED = "no longer pending"
 _FINE = frozenset({"Success", "No error"})
@@ -87,7 +87,7 @@ class Changes:
                 found.refused |= told
                 return
             found.refused |= {name: said for name, said in told.items() if not is_busy(said)}
-            await asyncio.sleep(self._pause_s * nth)
+            await asyncio.sleep(self._pause_s)
 
     async def _call(self, names: Sequence[str], to: tuple[str, ...]) -> dict[str, str]:
         """What Slurm said against each that it did not change."""

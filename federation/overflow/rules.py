@@ -177,9 +177,9 @@ def _not_yet(job: Waiting, name: str, rule: Rule, facts: Facts, waiting: int) ->
         return f"its priority is {job.priority}, and the least is {rule.least_priority}"
     if job.wish is Wish.ALWAYS:
         return ""
-    waited = facts.now - job.since
+    waited = max(0.0, facts.now - job.since)  # slurmctld's clock may be ahead
     if waited < rule.after_s:
-        return f"it has waited {max(0.0, waited):.0f} s of {rule.after_s}"
+        return f"it has waited {waited:.0f} s of {rule.after_s}"
     if rule.start_later_s and job.starts_at is not None and job.starts_at - facts.now < rule.start_later_s:
         return (
             f"it is expected to start here in {_in(job, facts.now)}, and only later than {rule.start_later_s} s counts"
@@ -202,7 +202,7 @@ def _because(job: Waiting, now: float) -> str:
     if job.wish is Wish.ALWAYS:
         return "it was submitted with --burst=always"
     later = f", and is expected to start here in {_in(job, now)}" if job.starts_at is not None else ""
-    return f"it has waited {now - job.since:.0f} s{later}"
+    return f"it has waited {max(0.0, now - job.since):.0f} s{later}"
 
 
 def _in(job: Waiting, now: float) -> str:

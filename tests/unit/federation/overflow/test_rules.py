@@ -99,6 +99,10 @@ def test_the_budget_of_its_account_and_what_pools_say_keep_a_job_too() -> None:
     assert one(job, offers={}).why.startswith("no pool is one that it may go to")
 
 
+def test_a_clock_that_is_ahead_keeps_no_job() -> None:
+    assert one(waiting(since=int(NOW) + 5), Rule(after_s=0)).why.endswith("it has waited 0 s")
+
+
 def test_always_goes_at_once_and_keeps_to_the_caps() -> None:
     job = waiting(since=int(NOW), starts_at=NOW + 1, wish=Wish.ALWAYS)
     slow = Rule(after_s=600, start_later_s=3600, least_waiting=9, opt=Opt.IN)
