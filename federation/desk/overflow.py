@@ -22,7 +22,9 @@ class OverflowAnswers:
         self._widening, self._journal, self._config = widening, journal, config
 
     async def status(self, caller: Caller, *, dry: bool) -> OverflowView:
-        """The last look; `dry`: a fresh one, that says what it would do. Raises Unavailable."""
+        """The last look; `dry`: a fresh one, that says what it would do. Raises Refused, Unavailable."""
+        if dry and not caller.admin:
+            raise Refused("only an admin may have the queue looked at", hint="fed overflow says what was seen last")
         look = await self._widening.look(dry=True) if dry else self._last()
         config = self._config()
         bursts = await self._journal.read(open_bursts)

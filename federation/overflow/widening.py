@@ -90,6 +90,7 @@ class Widening:
         self._refused: dict[int, tuple[float, str]] = {}  # job id -> until when, and what Slurm said
         self._forget_at = 0.0
         self._poked = asyncio.Event()
+        self._looking = asyncio.Lock()
         self.last: Look | None = None
 
     async def run(self) -> None:
@@ -115,6 +116,10 @@ class Widening:
 
     async def look(self, *, dry: bool = False) -> Look:
         """Read, decide, and unless it is `dry` carry it out. Raises Unavailable: no answer of Slurm, or the journal."""
+        async with self._looking:
+            return await self._look(dry)
+
+    async def _look(self, dry: bool) -> Look:
         now = self._sources.clock()
         if not self._sources.config().rules and not await self._sources.journal.read(widened.widened):
             return Look(at=now.wall)

@@ -78,6 +78,8 @@ async def test_a_dry_run_says_what_would_be_done() -> None:
     bench = await filled()
     found = await answers(bench).status(ROOT, dry=True)
     assert found.dry
+    with pytest.raises(Refused, match="only an admin"):
+        await answers(bench).status(ANN, dry=True)
     assert [(job.job, job.state) for job in found.jobs][1] == ("2", "to_widen")
     assert bench.changes.moves() == [("1", "gpu,vgpu-wait,cloud")]  # of the look before
     assert "would do, looked at" in next(iter(overflow_lines(found, stays=True)))

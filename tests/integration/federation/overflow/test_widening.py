@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from federation.model.messages import Room
 from federation.model.spec import JobSpec, Lease
 from federation.overflow import bursts, widened, widening
 from federation.overflow.burst import Burst
+from federation.overflow.changes import Applied, Change
 from federation.overflow.facts import Rule, Wish
 from federation.overflow.rules import AWAY_S
 from federation.overflow.waiting import Running
@@ -344,3 +346,25 @@ async def test_elements_that_squeue_puts_together_are_left_alone_while_an_attemp
     bench.queue.waits = (replace(merged, elements="0-2,4-9", job=replace(merged.job, tasks=9)),)
     await bench.widening.look()
     assert bench.changes.moves() == [("20_[0-2,4-9]", "gpu,vgpu-wait")]
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["not done", "done"])
+async def test_a_daemon_that_dies_while_it_tells_slurm_counts_what_slurm_has(applied: bool) -> None:
+    bench = Bench(rule=Rule(most_jobs=2))
+    bench.queue.waits = (bench.job(1), bench.job(2))
+    told = bench.changes.apply
+
+    async def killed(changes: Sequence[Change]) -> Applied:
+        if applied or "admincomment" in changes[0].to[0]:
+            await told(changes)
+        raise Unavailable("the daemon is gone")
+
+    bench.changes.apply = killed  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        await bench.widening.look()
+    bench.changes.apply = told  # type: ignore[method-assign]
+    bench.carried_out()
+    assert set(widened.widened(bench.journal.store)) == {1, 2}
+    bench.queue.waits = (*bench.queue.waits, bench.job(3))
+    look = await bench.restarted().look()
+    assert states(look) == {1: State.WIDENED, 2: State.WIDENED, 3: State.STAYS}
