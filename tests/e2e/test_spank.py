@@ -198,7 +198,7 @@ def test_a_job_outlives_its_slurmd_and_a_daemon_that_is_away(node: VirtualNode) 
     line.relay(Stream.STDOUT, b"before")
     node.daemon.close()
     node.stop()
-    node.start()
+    node.serve()
     node.daemon.listen()
     node.socket.chmod(0o666)
     line = node.daemon.accept()
@@ -256,7 +256,7 @@ def test_no_login_shell_runs_there(node: VirtualNode) -> None:
 
 def test_a_slurmd_that_can_run_su_is_told_of_before_the_prolog(node: VirtualNode) -> None:
     node.stop()
-    node.start(su=str(node.slurm.folder / "su"))
+    node.serve(su=str(node.slurm.folder / "su"))
     try:
         job = node.submit("", "--export=NONE")
         line = node.daemon.accept()
@@ -266,7 +266,7 @@ def test_a_slurmd_that_can_run_su_is_told_of_before_the_prolog(node: VirtualNode
         assert (node.slurm.folder / f"told-{job}").read_text().startswith("slurmd can run su here")
     finally:
         node.stop()
-        node.start()
+        node.serve()
 
 
 # -- a gateway that is not as it must be
@@ -296,8 +296,7 @@ def test_a_slurmd_without_a_plugin_that_works_does_not_start(node: VirtualNode, 
     finally:
         node.plugin.write_bytes(good)
         (node.etc / "plugstack.conf").write_text(node.line)
-        node.start()
-        node.wait_idle()
+        node.serve()
 
 
 @pytest.mark.parametrize("fault", ["missing", "broken", "release", "option"])
@@ -315,7 +314,7 @@ def test_a_plugin_that_fails_under_a_running_slurmd_lets_no_script_run(
         node.plugin.write_bytes(good)
         (node.etc / "plugstack.conf").write_text(node.line)
         node.slurm.run("scontrol", "update", f"nodename={NODE}", "state=resume")
-        node.wait_idle()
+        wait(lambda: node.state() == "idle", "an idle node")
 
 
 def _break(node: VirtualNode, fault: str, folder: Path) -> None:

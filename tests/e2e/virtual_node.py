@@ -81,13 +81,18 @@ class VirtualNode:
         self.slurmd = self.slurm.daemons[-1]
         return self.slurmd
 
+    def serve(self, *, su: str = "/dev/null") -> None:
+        """Start slurmd and wait until it is there: what slurmctld says may still be about the one before."""
+        log = self.slurm.folder / f"slurmd-{NODE}.log"
+        size = log.stat().st_size if log.exists() else 0
+        self.start(su=su)
+        wait(lambda: log.exists() and b"slurmd started on" in log.read_bytes()[size:], f"the slurmd of {NODE}")
+        wait(lambda: self.state() in ("idle", "mixed", "allocated"), f"a node {NODE}")
+
     def stop(self) -> None:
         assert self.slurmd is not None
         self.slurmd.terminate()
         self.slurmd.wait(20)
-
-    def wait_idle(self) -> None:
-        wait(lambda: self.state() in ("idle", "mixed", "allocated"), f"a node {NODE}")
 
     def state(self) -> str:
         return self.slurm.run("sinfo", "-h", "-n", NODE, "-o", "%T").stdout.strip()
@@ -127,8 +132,7 @@ def virtual_node(more: Callable[[Path], str] = lambda _: "") -> Iterator[Virtual
         node = VirtualNode(slurm)
         try:
             node.set_up()
-            node.start()
-            node.wait_idle()
+            node.serve()
             yield node
         finally:
             node.daemon.close()
