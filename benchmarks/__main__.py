@@ -8,7 +8,8 @@ from benchmarks.row import Row
 
 MODULES = (
     *("submit", "lua_call", "node", "controller_pass", "demand", "fence", "planner", "online", "recut"),
-    *("federation_forward", "federation_logs", "federation_recovery", "federation_memory", "federation_burst"),
+    *("federation_forward", "federation_logs", "federation_recovery", "federation_memory"),
+    *("federation_burst", "federation_burst_slurm"),
 )
 
 
