@@ -4,6 +4,7 @@ Both clusters, both daemons and the far job are on this one machine, which so do
 is that of a machine that does at least twice the work a job.
 """
 
+import os
 import statistics
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from benchmarks.federation_pair import full
 from benchmarks.row import Row, percentile
 from tests.e2e.federation.bursting import USER, Bursting, bursting
+from tests.integration.federation.daemons import Site
 
 HERE, THERE = "gpu", "cloud"
 STARTS, FULL_STARTS, START_BOUND_MS = 15, 60, 150.0
@@ -59,18 +61,31 @@ def _starts(site: Bursting, folder: Path) -> Row:
 
 def _many(site: Bursting, folder: Path) -> Row:
     many = FULL_MANY if full() else MANY
-    took = {partition: _timed(site, folder, partition, many) for partition in (HERE, THERE)}
+    native_s = _timed(site, folder, HERE, many)
+    before = [_used_s(one) for one in (site.hpc, site.cloud)]
+    ours_s = _timed(site, folder, THERE, many)
+    used = [1000 * (_used_s(one) - had) / many for one, had in zip((site.hpc, site.cloud), before, strict=True)]
+    beside: dict[str, float | str] = {
+        "jobs": many,
+        "native_per_min": round(60 * many / native_s),
+        "ours_per_min": round(60 * many / ours_s),
+        "gateway_daemon_cpu_ms_a_job": round(used[0], 1),
+        "far_daemon_cpu_ms_a_job": round(used[1], 1),
+    }
     return Row(
         name="forwarded jobs that do nothing, time / native",
-        value=took[THERE] / took[HERE],
+        value=ours_s / native_s,
         unit="ratio",
         bound=RATIO_BOUND,
-        beside={
-            "jobs": many,
-            "native_per_min": round(60 * many / took[HERE]),
-            "ours_per_min": round(60 * many / took[THERE]),
-        },
+        beside=beside,
     )
+
+
+def _used_s(site: Site) -> float:
+    """CPU of a daemon and of all commands that it has run."""
+    assert site.process is not None
+    words = Path(f"/proc/{site.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _timed(site: Bursting, folder: Path, partition: str, many: int) -> float:
