@@ -30,6 +30,7 @@ STARTS, WARM, START_BOUND_MS = 100, 5, 150.0
 SIZE, FULL_SIZE, ROUNDS, RELAY_BOUND = 128 << 20, 1 << 30, 3, 2.0
 MANY, FULL_MANY = 200, 1000
 REST_S, IDLE_S = 10.0, 20.0
+RELEASED_S = 0.5  # until all that wait have seen it open
 POOL = "{{local: {{folder: {spool}, cpus: 4096}}}}"
 OVERFLOW = """overflow:
   cluster: lab
@@ -175,7 +176,9 @@ def _held(data: bytes) -> int:
 
 def _crowd(both: Pair, many: int) -> Iterator[Row]:
     go = both.home / "go"
-    script = b"#!/bin/sh\nuntil [ -e %s ]; do sleep 1; done\n" % bytes(go)
+    os.mkfifo(go)
+    go.chmod(0o644)
+    script = b"#!/bin/sh\nexec cat %s\n" % bytes(go)  # until somebody has written to it, and closed it
     out = Path(tempfile.mkdtemp(dir=both.home))
     known = len(list((both.hpc.folder.parent / "spool").iterdir()))
     before = [_resident(site) for site in both.sites]
@@ -192,7 +195,8 @@ def _crowd(both: Pair, many: int) -> Iterator[Row]:
     proxy_kib = _pss_kib(proxies[0].pid)
     used = [_used_s(site) for site in both.sites]
     begun = time.perf_counter()
-    go.touch()
+    with go.open("r+b", buffering=0):
+        time.sleep(RELEASED_S)
     codes = [one.wait(600) for one in proxies]
     drained_s = time.perf_counter() - begun
     cpu = [_used_s(site) - one for site, one in zip(both.sites, used, strict=True)]
