@@ -36,6 +36,7 @@ WAITS_S, LONGEST_WAIT_S = 0.3, 5.0  # between looks at whether the attempt befor
 MOST_TOLD = 10_000  # runs of which it is known that their output says what they wait for
 AT_ONCE = 32  # jobs that are being begun: of each Slurm is told something
 TAKEN_AT_ONCE = 2  # jobs whose inputs are being copied: each has a thread for all that time
+_RESTARTS, _DIGITS = b"SLURM_RESTART_COUNT", 9
 PATIENCE_S = 3.0  # until a job's output says what it waits for
 
 
@@ -55,6 +56,15 @@ class Desk:
     account: Callable[[str], Account]
     environment: Callable[[], tuple[str, ...]]
     settled: Callable[[], None] = lambda: None
+
+
+def counted(hello: Hello, job: SlurmJob) -> Hello:
+    """With the number of its run. No release of Slurm's tells it to a plugin: that is 0 always, and the script's
+    environment has it from the second run on. In the first a submitter's own variable of that name may be there.
+    """
+    said = next((value for name, value in hello.env if name == _RESTARTS), b"")
+    counts = {hello.restarts, int(said) if said.isdigit() and len(said) <= _DIGITS else 0}
+    return replace(hello, restarts=job.restarts) if job.restarts in counts else hello
 
 
 class Attaching:
@@ -82,6 +92,7 @@ class Attaching:
                 if unknown >= LOOKS:
                     raise Refused(f"Slurm knows no job {visit.hello.job_id}")
                 if job is not None:
+                    visit.hello = counted(visit.hello, job)
                     found = await self._admitted(visit, job, nodes)
                     if found is not None:
                         return found
