@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,14 +27,17 @@ _PROLOG = """\
 [ "$SLURMD_NODENAME" != {node} ] || cp {folder}/marks/$SLURM_JOB_ID {folder}/told-$SLURM_JOB_ID
 exit 0
 """
+_GRES = "".join(f"NodeName={NODE} Name={name} Count={count}\n" for name, count in (("vgpu", 1000), ("vgpu_mem", 16)))
 _SU = '#!/bin/sh\necho "$@" >> {folder}/su-ran\n'  # in the place of the real one, for a slurmd that can still run it
 
 
 class VirtualNode:
     """`slurm`: the cluster. `users`: a folder that its user can write in."""
 
-    def __init__(self, slurm: BareSlurm) -> None:
+    def __init__(self, slurm: BareSlurm, conf_server: str = "") -> None:
+        """`conf_server`: slurmd has its files from there, and the login node's plugstack.conf with them."""
         self.slurm = slurm
+        self.conf_server = conf_server
         self.users = slurm.folder / "users"
         self.etc = slurm.folder / "gateway"
         self.marks = slurm.folder / "marks"
@@ -57,12 +60,15 @@ class VirtualNode:
         for file in ("slurm.conf", "cgroup.conf"):
             if (folder / file).exists():
                 shutil.copy(folder / file, self.etc)
-        gres = "".join(
-            f"NodeName={NODE} Name={name} Count={count}\n" for name, count in (("vgpu", 1000), ("vgpu_mem", 16))
-        )
-        (self.etc / "gres.conf").write_text(gres)
-        (self.etc / "plugstack.conf").write_text(self.line)
-        (folder / "plugstack.conf").write_text(f"optional {self.plugin.parent}/vgpu_burst.so\n")
+        (self.etc / "gres.conf").write_text(_GRES)
+        options = f"optional {self.plugin.parent}/vgpu_burst.so\n"
+        if self.conf_server:
+            for where, line in ((self.etc, self.line), (folder, options)):
+                (where / "plugstack.conf.d").mkdir()
+                (where / "plugstack.conf.d/vgpu.conf").write_text(line)
+        else:
+            (self.etc / "plugstack.conf").write_text(self.line)
+            (folder / "plugstack.conf").write_text(options)
         (folder / f"spool-{NODE}").mkdir()
         (folder / "lib").mkdir()
         for built in ("vgpu_gateway.so", "vgpu_burst.so", "vgpu-proxy"):
@@ -74,9 +80,17 @@ class VirtualNode:
             (folder / name).chmod(0o755)
 
     def start(self, *, su: str = "/dev/null") -> "subprocess.Popen[bytes]":
-        """slurmd, in a mount namespace in which `su` is something else."""
+        """slurmd, in a mount namespace in which `su` is something else, and this host's own files are the gateway's."""
         mount = 'mount --bind "$0" "$(command -v su)" && exec "$@"'
-        slurmd = ("slurmd", "-D", "-N", NODE, "-f", str(self.etc / "slurm.conf"))
+        slurmd = ["slurmd", "-D", "-N", NODE]
+        if self.conf_server:
+            own = "plugstack.conf.d"
+            bind = f"mount --bind {self.etc / own} {self.slurm.folder / own}"
+            munge = f"mkdir /run/munge && ln -s {self.slurm.folder}/munge.sock /run/munge/munge.socket.2"
+            mount = f"mount -t tmpfs none /run && {munge} && {bind} && {mount}"
+            slurmd = ["env", "-u", "SLURM_CONF", *slurmd, "--conf-server", self.conf_server]
+        else:
+            slurmd += ["-f", str(self.etc / "slurm.conf")]
         self.slurm.start("unshare", "--mount", "sh", "-c", mount, su, *slurmd)
         self.slurmd = self.slurm.daemons[-1]
         return self.slurmd
@@ -120,16 +134,25 @@ class VirtualNode:
 
 
 @contextmanager
-def virtual_node(more: Callable[[Path], str] = lambda _: "") -> Iterator[VirtualNode]:
+def virtual_node(*, configless: bool = False) -> Iterator[VirtualNode]:
     """Running and idle."""
     port = free_ports(1)[0]
     host = os.uname().nodename.split(".")[0]
+    scripts = {"job_submit.lua": LUA + "return slurm.SUCCESS\n"}
+    if configless:
+        scripts["gres.conf"] = _GRES + _GRES.replace(NODE, "n[1-2]")
 
     def conf(folder: Path) -> str:
-        return _CONF.format(folder=folder, node=NODE, host=host, port=port) + more(folder)
+        more = ""
+        if configless:
+            (folder / "plugstack.conf").write_text(f"include {folder}/plugstack.conf.d/*.conf\n")
+            more = "SlurmctldParameters=enable_configless\n"
+        return _CONF.format(folder=folder, node=NODE, host=host, port=port) + more
 
-    with bare_slurm({"job_submit.lua": LUA + "return slurm.SUCCESS\n"}, conf) as slurm:
-        node = VirtualNode(slurm)
+    with bare_slurm(scripts, conf) as slurm:
+        text = slurm.conf.read_text()
+        ctld = next(line.partition("=")[2] for line in text.splitlines() if line.startswith("SlurmctldPort="))
+        node = VirtualNode(slurm, f"127.0.0.1:{ctld}" if configless else "")
         try:
             node.set_up()
             node.serve()
