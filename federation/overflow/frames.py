@@ -20,6 +20,7 @@ REMARK = b"fed: \n"  # what a proxy writes around a text
 MOST_TEXT = 2000  # bytes of a remark or a refusal
 MOST_FIELDS = 200_000  # of a hello
 MOST_NUMBER = 1 << 62
+MOST_JOB_ID = (1 << 31) - 1  # that squeue takes: with a larger one it answers for no job at all
 _FIELD = struct.Struct(">BI")
 _TWO = struct.Struct(">QQ")
 _ONE = struct.Struct(">Q")
@@ -209,9 +210,11 @@ def _said(fields: dict[int, bytes]) -> Hello:
     node = fields.get(6, b"").decode("ascii")
     if not node or len(node) > 255 or not node.isprintable():
         raise ValueError("a hello without its node")
+    if not 1 <= (job_id := _number(fields, 2)) <= MOST_JOB_ID:
+        raise ValueError(f"no job has the id {job_id}")
     return Hello(
         version=_number(fields, 1, VERSION),
-        job_id=_number(fields, 2),
+        job_id=job_id,
         array_id=_number(fields, 3, 0),
         task_id=_number(fields, 4, -1),
         restarts=_number(fields, 5, 0),

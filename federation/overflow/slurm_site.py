@@ -197,7 +197,8 @@ class OwnSlurm:
         except SlurmUnavailable as error:
             raise Unavailable(str(error), hint=error.hint) from None
         except SlurmError as error:
-            if _UNKNOWN_JOB in str(error).lower():
+            one = any(some.startswith("--jobs=") and "," not in some for some in selection)
+            if one and _UNKNOWN_JOB in str(error).lower():  # of several, it says nothing of the others
                 return []
             raise Unavailable(str(error), hint=error.hint) from None
         try:

@@ -8,6 +8,7 @@ from federation.overflow.frames import (
     HEAD,
     MOST_FROM_PROXY,
     MOST_HELLO,
+    MOST_JOB_ID,
     MOST_NUMBER,
     MOST_TEXT,
     Acknowledged,
@@ -38,7 +39,7 @@ limits = st.builds(
 hellos = st.builds(
     Hello,
     version=numbers,
-    job_id=numbers,
+    job_id=st.integers(1, MOST_JOB_ID),
     array_id=numbers,
     task_id=st.integers(-1, 1 << 30),
     restarts=numbers,
@@ -128,6 +129,8 @@ def test_nothing_longer_than_its_kind_may_be_is_waited_for(kind: bytes, size: in
 @pytest.mark.parametrize(
     "field",
     [
+        b"\x02\0\0\0\x010",
+        b"\x02\0\0\0\x0a2147483648",
         b"\x02\0\0\0\x02-1",
         b"\x02\0\0\0\x03\xd9\xa1\xd9",  # digits of another script
         b"\x02\0\0\0\x1499999999999999999999",

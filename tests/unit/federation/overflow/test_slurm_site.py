@@ -102,6 +102,11 @@ async def test_only_an_id_that_slurm_does_not_know_is_no_job() -> None:
     assert await OwnSlurm(runner=Told(unknown)).job(12) is None
 
 
+async def test_one_odd_id_among_several_says_nothing_of_the_others() -> None:
+    with pytest.raises(Unavailable):
+        await OwnSlurm(runner=Told(SlurmError("squeue: error: Invalid job id: 0"))).jobs((0, 12))
+
+
 async def test_what_is_said_to_slurm() -> None:
     told = Told()
     slurm = OwnSlurm(runner=told)
