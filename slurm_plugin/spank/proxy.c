@@ -81,6 +81,8 @@ static struct sockaddr_un address = {.sun_family = AF_UNIX};
 static int sock = -1;
 static bool welcomed; /* ever: only then are the streams' offsets known */
 static bool remarked; /* that the daemon is away */
+static bool greeted;  /* with a whole hello: a daemon may have the sizes of the job's files on record, before any welcome */
+static bool joined;   /* stdout and stderr are one file */
 
 static unsigned char in[BUFFER];
 static size_t first, held; /* of what was read and not dealt with */
@@ -229,7 +231,7 @@ static size_t own_fields(char *to)
 
     umask(mask);
     bool open = fstat(out.fd, &one) == 0 && fstat(err.fd, &other) == 0;
-    bool joined = open && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    joined = open && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
     out.regular = S_ISREG(one.st_mode);
     err.regular = S_ISREG(other.st_mode);
     n += field(to + n, VERSION, HELLO_VERSION, strlen(HELLO_VERSION));
@@ -282,16 +284,20 @@ static void call(void)
         return;
     }
     heard_at = now_ms();
-    if (say_hello())
+    if (say_hello()) {
+        greeted = true;
         tell_signals();
+    }
 }
 
 /* -- to the job's files */
 
-/* In stderr, which may be on another disk. */
+/* In stderr, which may be on another disk; in the job's only file it would pass for the job's. */
 static void tell_of_output(const char *what, int why)
 {
     char text[256];
+    if (joined)
+        return;
     int n = snprintf(text, sizeof text, "the job's output %s: %s", what, strerror(why));
     remark(text, (size_t)n);
 }
@@ -557,7 +563,7 @@ static long long patience(void)
 static int wait_ms(long long began)
 {
     long long at = sock < 0 ? retry_at : patience();
-    at = sooner(at, welcomed || remarked ? 0 : began + SILENT_MS);
+    at = sooner(at, greeted || remarked ? 0 : began + SILENT_MS);
     at = sooner(at, stop_at);
     at = sooner(at, out.full_until);
     at = sooner(at, err.full_until);
@@ -568,12 +574,10 @@ static int wait_ms(long long began)
 static void keep_in_touch(long long began)
 {
     long long now = now_ms();
-    if (!welcomed && !remarked && now >= began + SILENT_MS) {
+    if (!greeted && !remarked && now >= began + SILENT_MS) {
         static const char away[] = "the daemon does not answer; waiting";
         remarked = true;
         remark(away, sizeof away - 1);
-        if (sock >= 0)
-            hang_up(); /* a hello that it may have has another size of stderr */
     }
     if (held > 0)
         heard_at = pinged_at = now; /* it is not the daemon that is slow */

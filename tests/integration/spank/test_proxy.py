@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ FORWARDED = (
     signal.SIGCONT,
 )
 ODD = b"and this \0\xff without a newline"
+LONG_S = 2.5  # with none there at all, the tests' proxy has written its line a second ago
 _KEEP_RUNNING = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
 _STOP = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 ENDING = sorted(set(signal.Signals) - _KEEP_RUNNING - _STOP)
@@ -256,6 +258,30 @@ def test_a_daemon_that_never_answers_is_told_of_once_and_waited_for(job: Job) ->
     assert job.err.read_text() == "fed: the daemon does not answer; waiting\n"
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_daemon_that_has_a_hello_finds_nothing_more_in_the_files(job: Job, *, killed: bool) -> None:
+    """It may have written their sizes down, and be slow, or be killed before its welcome."""
+    proxy = job.start()
+    line = job.daemon.accept()
+    line.hello()
+    if killed:
+        job.daemon.close()
+    while _age_s(proxy.pid) < LONG_S:
+        if killed:
+            time.sleep(0.05)
+        else:
+            assert line.one() == Ping()
+            line.send(Ping())
+    if killed:
+        job.daemon.listen()
+        line = job.daemon.accept()
+        assert line.hello().stderr_size == 0
+    line.send(Welcome(stdout=0, stderr=0))
+    line.end(0)
+    assert job.code() == 0
+    assert job.err.read_bytes() == b""
+
+
 def test_a_daemon_that_falls_silent_is_called_anew(job: Job) -> None:
     job.start()
     line = job.daemon.accept()
@@ -420,6 +446,11 @@ def _blocks(pid: int, number: int) -> bool:
     return bool(int(blocked, 16) >> (number - 1) & 1)
 
 
+def _age_s(pid: int) -> float:
+    started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+
+
 # -- the job's files
 
 
@@ -483,6 +514,22 @@ def test_a_full_disk_holds_output_back_until_there_is_room(job: Job, tmp_path: P
         assert job.err.read_text().count("\n") == 1
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+def test_what_becomes_of_output_is_not_told_in_the_output(job: Job) -> None:
+    """One file for both, where stdout may be written no more, and stderr could."""
+    job.out.write_bytes(b"." * 4096)
+    out, err = job.out.open("r+b"), job.out.open("r+b")
+    out.seek(4096)
+    proxy = job.start(stdout=out, stderr=err)
+    line = job.daemon.accept()
+    assert line.welcome().joined
+    resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE, (4096, 4096))
+    line.send(Data(stream=OUT, offset=0, data=b"x"))
+    line.acked(1)
+    line.end(0)
+    assert job.code() == 0
+    assert job.out.read_bytes() == b"." * 4096
 
 
 # -- its parent
