@@ -140,7 +140,10 @@ class Attaching:
             stderr_size=hello.stderr_size,
         )
         async with self._gate:
-            what, burst = await desk.side.arrived(arrival)
+            try:
+                what, burst = await desk.side.arrived(arrival)
+            except Refused as error:  # of a note or a limit, which is no word on the job
+                raise Unavailable(str(error)) from None
         if what is Claim.STALE:
             raise Refused("this run of the job is over in Slurm")
         if what is Claim.WAIT or burst is None:

@@ -16,6 +16,7 @@ from federation.config_overflow import OverflowConfig, VirtualNodes
 from federation.daemon import local_account
 from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
+from federation.errors import Refused
 from federation.executors.local import LocalExecutor, LocalPool
 from federation.executors.spool import Spool as PoolSpool
 from federation.model.job import Job
@@ -68,6 +69,13 @@ class FakeSlurm(Records):
     """And what jobs have asked for."""
 
     wants = Asked()
+    refusals = 0  # of what it is told next
+
+    async def note(self, job_id: int, json_text: str) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise Refused("scontrol update: busy")
+        await super().note(job_id, json_text)
 
     async def asked(self, job_id: int) -> Asked | None:
         self._answer()

@@ -338,6 +338,14 @@ async def test_what_the_daemon_wrote_into_a_jobs_output_costs_no_byte_of_it_late
     assert second.output == b"before\nfed: waits: slurmctld does not answer\nbegins\nends\n"
 
 
+async def test_a_note_that_slurm_refuses_is_no_word_on_the_job(gate: Gate) -> None:
+    gate.slurm.refusals = 2
+    proxy = gate.proxy(b"exit 2\n")
+    async with gate.up():
+        assert await proxy.run() == exited(2)
+    assert (proxy.output, proxy.errors) == (b"", b"")
+
+
 async def test_ends_are_given_out_no_faster_than_a_slurmctld_likes(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing.Pacer.__init__, "__defaults__", (Rate(per_s=5.0, burst=1.0),))
     proxies = [gate.proxy(b"", gate.job(nth)) for nth in range(1, 5)]
