@@ -21,11 +21,12 @@ from tests.integration.federation.daemons import Site, passable
 
 USER = "bob"
 NODE = "cloud-1"
+REQUEUE_S = 10  # how long a requeued job waits, which is two minutes on a real cluster
 _SITE = """version: 1
 site: {name}
 state_dir: {folder}/state
 tls: {{certificate: {folder}/site.pem, ca: [{folder}/ca.pem], crl: [{folder}/crl.pem]}}
-local: {{socket: {folder}.sock}}
+local: {{socket: {folder}.sock, environment: ["*"]}}
 audit: {{path: {folder}/audit.log}}
 """
 _HPC = """peers: {{cloud: {{address: '127.0.0.1:{port}'}}}}
@@ -77,7 +78,8 @@ def bursting(*, pool: bool = False, rules: str = "{}", lines: tuple[str, ...] = 
     with ExitStack() as stack:
         root = stack.enter_context(passable())
         (root / "spool").mkdir(mode=0o711)
-        here = stack.enter_context(_lab("hpc", root, LabSpec(pool=pool, clouds=(NODE,), slurm_lines=(KEPT, *lines))))
+        spec = LabSpec(pool=pool, clouds=(NODE,), requeue_delay_s=REQUEUE_S, slurm_lines=(KEPT, *lines))
+        here = stack.enter_context(_lab("hpc", root, spec))
         there = stack.enter_context(_lab("cloud", root, LabSpec(pool=False, slurm_lines=(KEPT,))))
         port = free_ports(1)[0]
         line = stack.enter_context(Line(port))
