@@ -14,6 +14,7 @@ from federation.errors import Refused
 from federation.model.job import Job
 from federation.model.states import Origin, Target
 from federation.overflow.frames import MOST_DATA, Stream, Welcome, data_head
+from federation.policy.choose import LASTING
 from federation.stage.mover import Mover
 from federation.stage.pull import Pull
 
@@ -73,13 +74,21 @@ class Relay:
                         await self._send(stream, pull)
                 if self.job.state is Origin.DONE and self._sent == self._acknowledged:
                     return self.job
-                if self.job.state is Origin.QUEUED and self.job.avoid:
-                    raise Refused(f"{self.job.avoid[-1][0]} refused this job: {self.job.avoid[-1][1]}")
+                if self.job.state is Origin.QUEUED:
+                    self._check_hope()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await self._wake.wait()
         finally:
             self._watch(None)
+
+    def _check_hope(self) -> None:
+        """It is pinned to one pool. Raises Refused when that has refused it, or would for as long as it is as it is."""
+        for pool, why in self.job.avoid:
+            raise Refused(f"{pool} refused this job: {why}")
+        for pool, why in self.job.reasons:
+            if why.startswith(LASTING):
+                raise Refused(f"{pool} can't run this job: {why}")
 
     def _followed(self) -> Pull | None:
         """What comes of its output, and that it does come, once there may be some."""

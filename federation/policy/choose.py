@@ -19,6 +19,9 @@ from slurm_plugin.errors import ConfigError
 MAX_REASONS = 64  # pools that an explanation names
 EACH = "*"
 _PINNED = "the job is pinned to "
+_TOO_OLD, _TOO_LONG = "its daemon is too old for jobs of Slurm's", "its longest time limit is "
+LASTING = (_TOO_OLD, _TOO_LONG)
+"""How reasons begin that no waiting changes."""
 MOST_NODES = 64  # of another site's catalogue, which has one of each build
 _EIGHTHS = 8  # of a GPU's memory: a class's weight counts them
 
@@ -125,11 +128,11 @@ def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
     if no := _barred(ask, pool, rules):
         return no
     if spec.batch is not None and not room.batch:
-        return "its daemon is too old for jobs of Slurm's"
+        return _TOO_OLD
     if room.free_jobs - pool.sent <= 0:
         return room.why or "full: it takes no more jobs now"
     if room.longest_s and spec.time_limit_s > room.longest_s:
-        return f"its longest time limit is {room.longest_s} s"
+        return f"{_TOO_LONG}{room.longest_s} s"
     fit = fits(spec, pool)
     if isinstance(fit, str):
         return fit

@@ -97,6 +97,7 @@ class Gate:
     slurm: FakeSlurm = field(default_factory=FakeSlurm)
     shared_files: bool = False
     cpus: int = 64
+    longest_s: int = 0
     pool: LocalExecutor = field(init=False)
     runner: Runner = field(init=False)
     mover: Mover = field(init=False)
@@ -138,7 +139,10 @@ class Gate:
     async def up(self) -> AsyncIterator["Gate"]:
         room = DiskRoom(self.state / "fed.db", reserve_bytes=0, ballast_bytes=1 << 16)
         writer = Writer(self.state / "fed.db", journal=uuid4(), room=room)
-        self.pool = LocalExecutor(LocalPool(name="batch", spool=self.jobs, cpus=self.cpus, changed=self._changed))
+        rules_of_pool = LocalPool(
+            name="batch", spool=self.jobs, cpus=self.cpus, longest_s=self.longest_s, changed=self._changed
+        )
+        self.pool = LocalExecutor(rules_of_pool)
         guest = Guest(pools=("batch",), users={USER: USER, OTHER: OTHER}, most_jobs=100_000)
         house = House(pools={"batch": 1000}, guests={"hpc": guest})
         rules = SiteRules(name="hpc", peers=(), origin=OriginRules(), house=house)

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from federation.access.rates import Rate
+from federation.model.states import Origin
 from federation.overflow import gateway, pacing
+from federation.overflow.bursts import newest_bursts
 from federation.overflow.frames import Acknowledged, Ended, Refusal, Stream
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
@@ -46,6 +48,24 @@ async def test_a_job_runs_elsewhere_and_its_output_and_code_are_its_proxys(gate:
         assert await proxy.run() == exited(7)
     assert (proxy.output, proxy.errors) == (b"out\nalice\n-n  x d\n", b"err\n")
     assert proxy.remarks == []
+
+
+async def test_it_is_on_record_when_all_that_a_job_wrote_is_in_its_files(gate: Gate) -> None:
+    """Only then nothing of it has to be kept here."""
+    proxy = gate.proxy(b"echo out\n")
+    proxy.acknowledges = False
+
+    async def recorded() -> list[bool]:
+        return [one.written for one in await gate.runner.read(lambda store: newest_bursts(store, "", 10))]
+
+    async with gate.up() as up, asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        await until(lambda: proxy.output == b"out\n")
+        await up.sees((await gate.key()).token, lambda job: job.state is Origin.DONE)
+        assert await recorded() == [False]
+        await proxy.acknowledge()
+        assert await running == exited(0)
+        assert await recorded() == [True]
 
 
 async def test_streams_that_are_one_file_come_in_their_order(gate: Gate) -> None:
@@ -245,6 +265,12 @@ async def test_what_no_backend_could_run_is_refused_with_a_sentence_and_leaves_n
     async with gate.up():  # and the journal has it as stopped: the next run begins anew
         again = gate.slurm.put(replace(job, restarts=1, submitted_at=200))
         assert await gate.proxy(b"exit 6\n", again).run() == exited(6)
+
+
+async def test_a_pool_that_can_not_run_a_job_however_long_it_waits_ends_it(gate: Gate) -> None:
+    gate.longest_s = 60
+    job = gate.job(limit_s=61)
+    assert "hpc/batch can't run this job: its longest time limit is 60 s" in await refused(gate, gate.proxy(b"", job))
 
 
 async def test_slices_that_nobody_can_ask_for_are_refused(gate: Gate) -> None:
