@@ -2,9 +2,10 @@
  * The gateway plugin in the slurmstepd of a job's step.
  *
  * `begin_step` runs as root before anything of the user's is looked at, and ends every step on a virtual node but the
- * batch step, and the extern step, which runs nothing. `begin_task` runs as the user in the process that would become
- * the script: it execs the proxy there, before any task prolog, with no environment and no open file but the job's.
- * Whatever the user wrote is data: it goes to the proxy in an unnamed file.
+ * batch step, and the extern step, which runs nothing. Of a batch step it takes all variables away, which slurmstepd
+ * would hand to a TaskEpilog too. `begin_task` runs as the user in the process that would become the script: it execs
+ * the proxy there, before any task prolog, with no environment and no open file but the job's. Whatever the user wrote
+ * is data: it goes to the proxy in an unnamed file.
  */
 #define _GNU_SOURCE /* memfd_create */
 #include "gateway.h"
@@ -28,10 +29,12 @@
 #define MOST_FILES 65536 /* descriptors that are closed one by one, on kernels that can't do it at once */
 
 static const char *const OPTIONS[] = {"burst", "stage_in", "stage_out"};
-enum { OPTION_COUNT = sizeof OPTIONS / sizeof *OPTIONS };
+
+/* That stay: slurmstepd opens the job's files by the first, and slurmctld has written the second. */
+static const char *const PLAIN[] = {"SLURM_UMASK", "SLURM_JOB_ID"};
 
 static enum { UNKNOWN, NOT_OURS, BATCH } step; /* what `begin_step` found: UNKNOWN refuses */
-static char *option[OPTION_COUNT];             /* their words. Slurm takes them out of the environment before a task */
+static char **kept;                            /* the job's environment as it came */
 static pid_t stepd;
 
 static bool is_virtual(const struct gateway *gateway, const char *node)
@@ -54,16 +57,35 @@ static const char *value_of(char **env, const char *prefix, const char *name)
     return NULL;
 }
 
-static bool keep_options(spank_t spank)
+/* Is the variable that this entry sets set there? */
+static bool has_name(char **env, const char *entry)
+{
+    size_t size = strcspn(entry, "=");
+    for (; env != NULL && *env != NULL; env++)
+        if (strncmp(*env, entry, size) == 0 && ((*env)[size] == '=' || (*env)[size] == '\0'))
+            return true;
+    return false;
+}
+
+/* The step's environment is ours from here on: Slurm puts its own words in again before a task. */
+static bool keep_environment(spank_t spank)
 {
     char **env = NULL;
+    size_t n = 0;
     if (spank_get_item(spank, S_JOB_ENV, &env) != ESPANK_SUCCESS)
         return false;
-    for (int i = 0; i < OPTION_COUNT; i++) {
-        const char *value = value_of(env, OPTION, OPTIONS[i]);
-        if (value == NULL)
-            value = value_of(env, EXPORTED, OPTIONS[i]);
-        option[i] = value == NULL ? NULL : strdup(value);
+    while (env != NULL && env[n] != NULL)
+        n++;
+    kept = calloc(n + 1, sizeof *kept);
+    for (size_t i = 0; i < n; i++)
+        if (kept == NULL || (kept[i] = strdup(env[i])) == NULL)
+            return false;
+    for (size_t i = 0; i < n; i++) {
+        char *name = strndup(kept[i], strcspn(kept[i], "="));
+        bool stays = name != NULL && (strcmp(name, PLAIN[0]) == 0 || strcmp(name, PLAIN[1]) == 0);
+        if (name == NULL || (!stays && spank_unsetenv(spank, name) != ESPANK_SUCCESS))
+            return false;
+        free(name);
     }
     return true;
 }
@@ -89,8 +111,10 @@ int begin_step(spank_t spank, const struct gateway *gateway)
         slurm_error("vgpu_gateway: %s runs batch scripts alone, and those elsewhere: no step, shell or task", node);
         return REFUSED;
     }
-    if (!keep_options(spank))
+    if (!keep_environment(spank)) {
+        slurm_error("vgpu_gateway: the job's environment can't be kept: %s", strerror(errno));
         return REFUSED;
+    }
     step = BATCH;
     return 0;
 }
@@ -124,19 +148,30 @@ static void put_limit(FILE *facts, const char *entry)
         put(facts, LIMIT, "", text);
 }
 
+static void put_variable(FILE *facts, const char *entry)
+{
+    if (strncmp(entry, LIMIT_PREFIX, strlen(LIMIT_PREFIX)) == 0 && strchr(entry, '=') != NULL)
+        put_limit(facts, entry);
+    else if (strncmp(entry, OPTION, strlen(OPTION)) != 0 && strncmp(entry, EXPORTED, strlen(EXPORTED)) != 0)
+        put(facts, ENVIRONMENT, "", entry);
+}
+
+/* What the job came with, what Slurm has put in since, and the options. */
 static void put_environment(FILE *facts, char **env)
 {
-    for (; env != NULL && *env != NULL; env++) {
-        if (strncmp(*env, LIMIT_PREFIX, strlen(LIMIT_PREFIX)) == 0 && strchr(*env, '=') != NULL)
-            put_limit(facts, *env);
-        else if (strncmp(*env, OPTION, strlen(OPTION)) != 0 && strncmp(*env, EXPORTED, strlen(EXPORTED)) != 0)
-            put(facts, ENVIRONMENT, "", *env);
-    }
-    for (int i = 0; i < OPTION_COUNT; i++) {
+    for (char **entry = kept; *entry != NULL; entry++)
+        if (!has_name(env, *entry))
+            put_variable(facts, *entry);
+    for (char **entry = env; entry != NULL && *entry != NULL; entry++)
+        put_variable(facts, *entry);
+    for (size_t i = 0; i < sizeof OPTIONS / sizeof *OPTIONS; i++) {
         char name[sizeof OPTION + 16];
+        const char *value = value_of(kept, OPTION, OPTIONS[i]);
+        if (value == NULL)
+            value = value_of(kept, EXPORTED, OPTIONS[i]);
         snprintf(name, sizeof name, OPTION "%s=", OPTIONS[i]);
-        if (option[i] != NULL)
-            put(facts, ENVIRONMENT, name, option[i]);
+        if (value != NULL)
+            put(facts, ENVIRONMENT, name, value);
     }
 }
 

@@ -244,6 +244,33 @@ def test_no_job_without_a_script_runs_there(node: VirtualNode) -> None:
     assert node.state() in ("idle", "completing")
 
 
+def test_a_sites_task_epilog_has_nothing_of_the_users_there(node: VirtualNode, tmp_path: Path) -> None:
+    """slurmstepd runs one after every task, as the user: a library of his would be loaded into it."""
+    source, library = tmp_path / "preloaded.c", node.users / "preloaded.so"
+    source.write_text(
+        "#include <fcntl.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
+        "__attribute__((constructor)) static void ran(void)\n"
+        '{\n    char path[512];\n    const char *node = getenv("SLURMD_NODENAME");\n'
+        f'    snprintf(path, sizeof path, "{node.users}/preloaded-%s", node ? node : "");\n'
+        "    open(path, O_CREAT, 0600);\n}\n"
+    )
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    export = f"--export=ALL,LD_PRELOAD={library},SLURM_JOB_USER=forged,MARK=1"
+    here = node.submit("", export, partition="plain")
+    node.wait_job(here, "COMPLETED")
+    assert list(node.users.glob("preloaded-n*"))  # so this is what must not be there
+    assert "MARK=1" in (node.users / f"epilog-{here}").read_text()
+    (node.users / f"ran-{here}").unlink()
+    job = node.submit("", export)
+    line = node.daemon.accept()
+    assert dict(line.welcome().env)[b"LD_PRELOAD"] == bytes(library)
+    end(line, node, job)
+    left = (node.users / f"epilog-{job}").read_text()
+    assert "SLURM_JOB_ID=" in left
+    assert [name for name in ("LD_PRELOAD", "forged", "MARK", "PATH=") if name in left] == [], left
+    assert not list(node.users.glob(f"preloaded-{NODE}"))
+
+
 def test_no_login_shell_runs_there(node: VirtualNode) -> None:
     """slurmd starts one, as the job's user, before any plugin is asked: the gateway's slurmd finds no su."""
     for options in (("--get-user-env",), ("--export=NONE",)):

@@ -14,6 +14,7 @@ NODE = "cloud-1"
 LUA = "function slurm_job_submit() return slurm.SUCCESS end\nfunction slurm_job_modify() return slurm.SUCCESS end\n"
 _CONF = """\
 TaskProlog={folder}/taskprolog
+TaskEpilog={folder}/taskepilog
 Prolog={folder}/prolog
 PrologFlags=Contain
 KillWait=3
@@ -22,6 +23,7 @@ PartitionName=cloud Nodes={node} State=UP MaxTime=INFINITE
 """
 # Both say that they ran, and as whom; the prolog keeps what the plugin told it.
 _TASK_PROLOG = '#!/bin/sh\necho "$SLURMD_NODENAME $SLURM_JOB_ID" >> {folder}/users/taskprologs\n'
+_TASK_EPILOG = "#!/bin/sh\nenv > {folder}/users/epilog-$SLURM_JOB_ID\n"
 _PROLOG = """\
 #!/bin/sh
 [ "$SLURMD_NODENAME" != {node} ] || cp {folder}/marks/$SLURM_JOB_ID {folder}/told-$SLURM_JOB_ID
@@ -75,7 +77,8 @@ class VirtualNode:
             shutil.copy(SPANK / "build" / built, folder / "lib")
         self.users.mkdir()
         os.chown(self.users, NOBODY, NOBODY)
-        for name, text in (("taskprolog", _TASK_PROLOG), ("prolog", _PROLOG), ("su", _SU)):
+        scripts = {"taskprolog": _TASK_PROLOG, "taskepilog": _TASK_EPILOG, "prolog": _PROLOG, "su": _SU}
+        for name, text in scripts.items():
             (folder / name).write_text(text.format(folder=folder, node=NODE))
             (folder / name).chmod(0o755)
 

@@ -1,7 +1,7 @@
 /*
  * Slurm's side towards a plugin, for tests: HOST CALL... [-- PLUGSTACK-ARGUMENT...] makes these calls, one after the
  * other, and prints what each returned. A call is init, prolog, task, post, NAME=VALUE for an option that was given, or
- * own:NAME for the number in a variable of the process's own environment, -1: there is none.
+ * left for how many variables the job has, or own:NAME for the number in a variable of the process's own environment, -1: there is none.
  * HOST_CONTEXT, HOST_PROGRAM, HOST_STEP, HOST_ARRAY, HOST_TASK say where; the files HOST_ENV and HOST_ARGV hold the
  * job's, with a NUL behind each. Errors go to stderr as Slurm's do.
  */
@@ -73,6 +73,17 @@ spank_err_t spank_job_control_setenv(spank_t spank, const char *name, const char
     return ESPANK_SUCCESS;
 }
 
+spank_err_t spank_unsetenv(spank_t spank, const char *name)
+{
+    size_t size = strlen(name), kept = 0;
+    (void)spank;
+    for (size_t i = 0; job_env[i] != NULL; i++)
+        if (strncmp(job_env[i], name, size) != 0 || job_env[i][size] != '=')
+            job_env[kept++] = job_env[i];
+    job_env[kept] = NULL;
+    return ESPANK_SUCCESS;
+}
+
 spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 {
     va_list more;
@@ -127,6 +138,9 @@ int main(int argc, char **argv)
             rc = slurm_spank_init_post_opt(NULL, more, own);
         } else if (strncmp(argv[i], "own:", 4) == 0) {
             rc = getenv(argv[i] + 4) != NULL ? atoi(getenv(argv[i] + 4)) : -1;
+        } else if (strcmp(argv[i], "left") == 0) {
+            for (rc = 0; job_env[rc] != NULL;)
+                rc++;
         } else if (strcmp(argv[i], "prolog") == 0) {
             rc = slurm_spank_job_prolog(NULL, more, own);
         } else if (strcmp(argv[i], "task") == 0) {
