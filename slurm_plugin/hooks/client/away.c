@@ -5,7 +5,8 @@
  * leaves a mark, SOCKET.plain/JOB with "START UID" in it, which its task prologs go by. The agent leaves the same mark for
  * jobs that it has seen. Each prolog takes an older mark away before anything else, so a mark is of the job's present run.
  *
- * A job that may be running at another site goes back too, whatever it asks for: its AdminComment says so.
+ * A job that may be running at another site goes back too, whatever it asks for: its AdminComment says so. A slurmctld that
+ * was killed may have forgotten that together with the job's start there: who knows better has a while to say it again.
  */
 #define _GNU_SOURCE
 #include "hook.h"
@@ -31,11 +32,19 @@
 #ifndef AGAIN_MS
 #define AGAIN_MS 2000 /* between two tries to have a job sent back */
 #endif
+#ifndef SETTLE_S
+#define SETTLE_S 10 /* after slurmctld's start: three looks of a federation's daemon at what it has open */
+#endif
 #define ELSEWHERE "fed:{\"open\":1" /* the note of an attempt at another site that may not be over */
+
+#define UNKNOWN_JOB "invalid job id" /* what squeue says, from slurmctld */
+#define BOOT_TIME "BOOT_TIME"
 
 static const char FIELDS[] = "JobID:12,UserID:12,StartTime:12,BatchFlag:12,Requeue:12,ArrayJobID:12,ArrayTaskID:12,"
                              "HetJobID:12,State:12,tres-per-node:2048,admin_comment:4096";
 enum column { JOB, USER, START, BATCH, REQUEUE, ARRAY, ELEMENT, HET, STATE, COLUMNS };
+
+enum word { SILENT, UNKNOWN, KNOWN }; /* Slurm's, on a job */
 
 struct run {
     long number[COLUMNS]; /* -1 where there is none */
@@ -82,10 +91,11 @@ static bool leave_mark(const struct site *site, long job, const struct run *run)
     return close(fd) == 0 && whole;
 }
 
-/* Runs one of Slurm's commands, in an environment of its own, for SLURM_MS at the most. Its stdout; NULL: it failed. */
+static char answer[ANSWER_BYTES]; /* of Slurm's last command, with its errors, also when it failed */
+
+/* Runs one of Slurm's commands, in an environment of its own, for SLURM_MS at the most. Its answer; NULL: it failed. */
 static char *slurm(const struct site *site, const char *command, const char *const more[])
 {
-    static char answer[ANSWER_BYTES];
     char path[PATH_MAX + 32], conf[PATH_MAX + 16] = "";
     const char *argv[16] = {command}, *env[4] = {"LC_ALL=C", "SLURM_TIME_FORMAT=%s"};
     long long until = now_ms() + SLURM_MS;
@@ -102,12 +112,13 @@ static char *slurm(const struct site *site, const char *command, const char *con
     pid_t child = fork();
     if (child == 0) {
         int nowhere = open("/dev/null", O_RDWR);
-        if (nowhere < 0 || dup2(nowhere, 0) < 0 || dup2(out[1], 1) < 0)
+        if (nowhere < 0 || dup2(nowhere, 0) < 0 || dup2(out[1], 1) < 0 || dup2(out[1], 2) < 0)
             _exit(127);
         execve(path, (char *const *)argv, (char *const *)env);
         _exit(127);
     }
     close(out[1]);
+    *answer = '\0';
     for (ssize_t n = child < 0 ? 0 : 1; n > 0;) {
         struct pollfd wait = {.fd = out[0], .events = POLLIN};
         long long left = until - now_ms();
@@ -169,7 +180,8 @@ static bool goes_on(const char *row)
     return strlen(row) < NUMBER || *row < '0' || *row > '9';
 }
 
-static bool ask_slurm(const struct site *site, long job, struct run *run)
+/* No answer, or one of somebody who has none, is no word that the job is unknown. */
+static enum word ask_slurm(const struct site *site, long job, struct run *run)
 {
     char jobs[32], *next;
     snprintf(jobs, sizeof jobs, "--jobs=%ld", job);
@@ -183,7 +195,32 @@ static bool ask_slurm(const struct site *site, long job, struct run *run)
         else
             found = read_row(site, row, job, run);
     }
-    return found;
+    if (found)
+        return KNOWN;
+    return text != NULL || strcasestr(answer, UNKNOWN_JOB) != NULL ? UNKNOWN : SILENT;
+}
+
+/* How much longer it could turn out that slurmctld has forgotten an earlier start of this run's job. */
+static int unsettled_ms(const struct site *site, const struct run *run)
+{
+    const char *text = slurm(site, "scontrol", (const char *const[]){"show", "config", NULL});
+    const char *line = text != NULL ? strstr(text, "\n" BOOT_TIME) : NULL;
+    char digits[NUMBER + 1] = "";
+    if (line == NULL || sscanf(line, "\n" BOOT_TIME " = %12[0-9]", digits) != 1)
+        return SETTLE_S * 1000;
+    long age = run->number[START] - integer(digits, LONG_MAX); /* both by slurmctld's clock */
+    return age < 0 || age >= SETTLE_S ? 0 : (int)(SETTLE_S - age) * 1000;
+}
+
+/* The same once that can't turn out any more. */
+static enum word ask_settled(const struct site *site, long job, struct run *run)
+{
+    enum word said = ask_slurm(site, job, run);
+    int left = said == KNOWN && !run->elsewhere && !run->over ? unsettled_ms(site, run) : 0;
+    if (left == 0)
+        return said;
+    poll(NULL, 0, left);
+    return ask_slurm(site, job, run);
 }
 
 /*
@@ -209,8 +246,10 @@ void prolog_alone(const struct site *site, long job)
     struct run run;
     if (job < 1)
         return;
-    if (!ask_slurm(site, job, &run))
+    if (ask_settled(site, job, &run) != KNOWN)
         tell(PROLOG, "neither agent nor Slurm says what this job asks for; its tasks won't start", "");
+    else if (run.over)
+        return;
     else if (run.elsewhere && !turn_away(site, &run))
         tell(PROLOG, "this job may be running at another site, and Slurm does not take it back", "");
     else if (run.elsewhere)
@@ -232,10 +271,10 @@ void send_back(const struct site *site, long job, bool only_elsewhere)
 {
     struct run run;
     for (int unknown = 0; job > 0 && unknown < 2;) {
-        bool answers = slurm(site, "scontrol", (const char *const[]){"ping", NULL}) != NULL;
-        if (!ask_slurm(site, job, &run))
-            unknown += answers;
-        else if (run.over || (only_elsewhere && !run.elsewhere) || turn_away(site, &run))
+        enum word said = only_elsewhere ? ask_settled(site, job, &run) : ask_slurm(site, job, &run);
+        if (said == UNKNOWN)
+            unknown++;
+        else if (said == KNOWN && (run.over || (only_elsewhere && !run.elsewhere) || turn_away(site, &run)))
             return;
         poll(NULL, 0, AGAIN_MS);
     }

@@ -81,6 +81,7 @@ class Slurm:
         self._log = folder / "log"
         self._log.write_text("")
         (folder / "rows").write_text("".join(f"{row}\n" for row in rows))
+        scontrol = scontrol or f"echo\necho BOOT_TIME = {1700000000 - 3600}"
         for command, does in (("squeue", f"{script}\ncat {folder}/rows"), ("scontrol", scontrol), ("scancel", "")):
             path = folder / command
             path.write_text(f'#!/bin/sh\necho {command} "$@" "$SLURM_CONF $LD_PRELOAD" >> {self._log}\n{does}\n')
@@ -90,7 +91,7 @@ class Slurm:
 
     @property
     def ends(self) -> list[str]:
-        asks = ("squeue", "scontrol ping")
+        asks = ("squeue", "scontrol show config")
         return [line.strip() for line in self._log.read_text().splitlines() if not line.startswith(asks)]
 
 
@@ -189,13 +190,13 @@ def test_nothing_starts_on_a_node_without_an_agent_before_slurm_has_spoken(hook:
     late = (
         f'n=$(cat {hook.folder}/n 2>/dev/null || echo 0); echo $((n + 1)) > {hook.folder}/n; [ "$n" -ge 2 ] || exit 1'
     )
-    slurm = Slurm(hook, row(12, "N/A", comment=OPEN), script=late, scontrol='[ "$1" != ping ] || exit 1')
+    slurm = Slurm(hook, row(12, "N/A", comment=OPEN), script=late)
     assert hook.run("vgpu-guard", SLURM_JOB_ID="12").returncode == 0
     assert slurm.ends == ["scontrol requeue 12"]
 
 
 def test_a_job_is_sent_back_until_slurm_takes_it(hook: Hook) -> None:
-    again = f'[ "$1" = ping ] || [ -e {hook.folder}/n ] || {{ touch {hook.folder}/n; exit 1; }}'
+    again = f'[ -e {hook.folder}/n ] || {{ touch {hook.folder}/n; exit 1; }}'
     slurm = Slurm(hook, row(12, "N/A"), scontrol=again)
     assert hook.run("vgpu-hook", "away", SLURM_JOB_ID="12").returncode == 0
     assert slurm.ends == ["scontrol requeue 12"] * 2
@@ -205,4 +206,41 @@ def test_a_job_is_sent_back_until_slurm_takes_it(hook: Hook) -> None:
 def test_a_job_that_is_over_is_waited_for_by_nobody(hook: Hook, rows: tuple[str, ...]) -> None:
     slurm = Slurm(hook, *rows)
     assert hook.run("vgpu-hook", "away", SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == []
+
+
+def test_a_job_that_nobody_speaks_of_yet_is_not_unknown(hook: Hook) -> None:
+    """Such as to a backup controller in standby; the third answer is the primary's."""
+    said = "echo slurm_load_jobs error: Slurm backup controller in standby mode >&2; exit 1"
+    late = f"echo >> {hook.folder}/n; [ $(wc -l < {hook.folder}/n) -gt 2 ] || {{ {said}; }}"
+    slurm = Slurm(hook, row(12, "N/A", comment=OPEN), script=late)
+    assert hook.run("vgpu-guard", SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == ["scontrol requeue 12"]
+
+
+def test_a_job_that_slurm_does_not_know_is_waited_for_by_nobody(hook: Hook) -> None:
+    slurm = Slurm(hook, script="echo slurm_load_jobs error: Invalid job id specified >&2; exit 1")
+    assert hook.run("vgpu-guard", SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == []
+
+
+@pytest.mark.parametrize(
+    ("program", "boot"),
+    [("vgpu-prolog", f"echo; echo 'BOOT_TIME = {1700000000 - 1}'"), ("vgpu-guard", "exit 1")],
+)
+def test_what_a_slurmctld_forgot_that_has_just_come_back_is_waited_for(hook: Hook, program: str, boot: str) -> None:
+    """It has lost the note with the start; the daemon that has the job open writes it anew."""
+    knows = f"echo >> {hook.folder}/n; [ $(wc -l < {hook.folder}/n) -lt 2 ] || exec cat {hook.folder}/later"
+    slurm = Slurm(hook, row(12, "N/A"), script=knows, scontrol=f'case "$1" in show) {boot};; esac')
+    (hook.folder / "later").write_text(row(12, "N/A", comment=OPEN) + "\n")
+    assert hook.run(program, SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == ["scontrol requeue 12"]
+    assert not (hook.marks / "12").exists()
+
+
+def test_a_slurmctld_that_came_back_after_the_start_has_not_forgotten_it(hook: Hook) -> None:
+    slurm = Slurm(hook, row(12, "N/A"), scontrol=f"echo; echo BOOT_TIME = {1700000000 + 2}")
+    began = time.monotonic()
+    assert hook.run("vgpu-guard", SLURM_JOB_ID="12").returncode == 0
+    assert time.monotonic() - began < 2
     assert slurm.ends == []
