@@ -48,6 +48,11 @@ def _settings(_: OverflowConfig, __: CloudSide, live: Live) -> Iterator[Problem]
             what="there is no Prolog: a job that may be running elsewhere is not sent back",
             paste="Prolog=/usr/libexec/vgpu/vgpu-prolog",
         )
+    if "TaskProlog" not in live.config:
+        yield Problem(
+            what=f"there is no TaskProlog ({gateway.NO_TASK} on gateways): without the plugin users' code runs there",
+            paste="TaskProlog=/usr/libexec/vgpu/vgpu-taskprolog",
+        )
 
 
 def _limits(_: OverflowConfig, __: CloudSide, live: Live) -> Iterator[Problem]:

@@ -73,6 +73,9 @@ PrologFlags=Alloc
 # On the nodes here, what sends a job back that may be running elsewhere: with an agent this is it, nodes without one
 # need prolog.d. On gateways the file of this name is gateway/prolog.
 Prolog={paths.programs}/vgpu-prolog
+# On gateways the file of this name is {gateway.NO_TASK}: no task starts there, even when the plugin is gone. Where
+# there is an agent it is the agent's own; elsewhere your own or, where you have none, a link to /bin/true.
+TaskProlog={paths.programs}/vgpu-taskprolog
 """
 
 

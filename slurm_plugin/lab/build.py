@@ -12,7 +12,7 @@ from slurm_plugin.lab.command import run_command
 from slurm_plugin.lab.pool_files import pool_files
 from slurm_plugin.lab.render import CLOUD_PARTITION, File, slurm_files
 from slurm_plugin.lab.site import Lab, to_text
-from slurm_plugin.slurm.gateway import OPTIONS_PLUGIN, PLUGIN, PROXY
+from slurm_plugin.slurm.gateway import NO_TASK, OPTIONS_PLUGIN, PLUGIN, PROXY
 
 _HOOKS = Path(__file__).parent.parent / "hooks"
 SPANK = Path(__file__).parent.parent / "spank" / "build"
@@ -75,10 +75,12 @@ def _build_pool(lab: Lab) -> None:
 def _copy_spank(lab: Lab) -> None:
     """Where every user can read them, as on a real host."""
     _make(lab.spank)
-    for built in (*(SPANK / name for name in (PLUGIN, OPTIONS_PLUGIN, PROXY)), HOOK_CLIENT):
+    for built in (*(SPANK / name for name in (PLUGIN, OPTIONS_PLUGIN, PROXY, NO_TASK)), HOOK_CLIENT):
         if not built.exists():
             raise LabError(f"{built.name} has not been built", hint="make native")
         shutil.copy(built, lab.spank / built.name)
+    for node in lab.spec.clouds:
+        (lab.hooks(node) / "vgpu-taskprolog").symlink_to(lab.spank / NO_TASK)
 
 
 def _make(folder: Path) -> None:

@@ -81,7 +81,6 @@ def _spank_files(lab: Lab) -> list[File]:
             File(path=Path(paths.plugstack), text=gateway.plugstack_line([node], paths)),
             File(path=lab.hooks(node) / "vgpu-prolog", text=gateway.prolog(paths), mode=0o755),
             File(path=lab.hooks(node) / "vgpu-epilog", text=gateway.EPILOG, mode=0o755),
-            File(path=lab.hooks(node) / "vgpu-taskprolog", text=gateway.TASK_PROLOG, mode=0o755),
         ]
     return files
 

@@ -16,6 +16,7 @@ FIRST_PORT = 6831  # of a gateway that serves several virtual nodes
 PLUGIN = "vgpu_gateway.so"
 OPTIONS_PLUGIN = "vgpu_burst.so"
 PROXY = "vgpu-proxy"
+NO_TASK = "vgpu-no-task"  # a gateway's TaskProlog: no task starts, should the plugin be gone
 PLUGSTACK = "vgpu.conf"  # in the folder that plugstack.conf includes
 
 
@@ -127,7 +128,6 @@ def synthetic_cpus(cpus: int) -> str:
 
 SETTINGS = "GetEnvTimeout=0\n"  # no login shell of a user's is run for --get-user-env and --export=NAMES
 EPILOG = "#!/bin/sh\n# Nothing of a job's is on its virtual node.\nexit 0\n"
-TASK_PROLOG = "#!/bin/sh\n# No task runs on a virtual node: the plugin has ended it before.\nexit 1\n"
 
 
 def prolog(paths: GatewayPaths) -> str:

@@ -1,4 +1,4 @@
-"""What Slurm loads so that a batch job can run elsewhere: two SPANK plugins, and the proxy in the script's place.
+"""What Slurm loads so that a batch job can run elsewhere: two SPANK plugins, the proxy and a task prolog.
 
-Here: those three small C programs and their Makefile, and no Python. Decisions belong to the federation's daemon.
+Here: those small C programs and their Makefile, and no Python. Decisions belong to the federation's daemon.
 """

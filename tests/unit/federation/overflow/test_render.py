@@ -36,7 +36,8 @@ def test_a_gateway_with_several_nodes_has_a_port_for_each() -> None:
 
 def test_what_is_not_a_comment_in_slurm_conf_is_what_slurm_reads() -> None:
     lines = [line for line in texts(OURS, SIDE)["slurm.conf"].splitlines() if not line.startswith("#")]
-    assert [line.partition("=")[0] for line in lines] == [*["NodeName"] * 3, "PartitionName", "PrologFlags", "Prolog"]
+    names = [*["NodeName"] * 3, "PartitionName", "PrologFlags", "Prolog", "TaskProlog"]
+    assert [line.partition("=")[0] for line in lines] == names
 
 
 def test_a_cluster_without_slices_gets_no_gres() -> None:
@@ -58,6 +59,7 @@ GOOD = {
     "ClusterName": "hpc",
     "PrologFlags": "Alloc",
     "Prolog": "/p",
+    "TaskProlog": "/t",
     "KillWait": "30 sec",
     "JobRequeue": "1",
     "SLURM_CONF": "/etc/slurm/slurm.conf",
@@ -129,6 +131,8 @@ def test_partitions_and_a_prolog_that_there_are_none_of() -> None:
     ]
     without = {name: value for name, value in GOOD.items() if name != "Prolog"}
     assert found(Live(config=without, partitions=PARTITIONS, nodes=NODES))[0].startswith("there is no Prolog")
+    without = {name: value for name, value in GOOD.items() if name != "TaskProlog"}
+    assert found(Live(config=without, partitions=PARTITIONS, nodes=NODES))[0].startswith("there is no TaskProlog")
 
 
 def test_the_partition_may_be_named_in_either_way() -> None:
