@@ -28,8 +28,6 @@ from federation.errors import ConfigError, FedError, Unavailable
 from federation.model.job import Job
 from federation.model.states import Origin
 from federation.model.token import Key
-from federation.overflow.burst import Phase
-from federation.overflow.bursts import by_token
 from federation.overflow.questions import SharedSlurm
 from federation.overflow.service import House as OverflowHouse
 from federation.overflow.service import Overflow
@@ -48,7 +46,6 @@ from federation.stage.mover import Mover
 from federation.stage.outputs import Outputs
 from federation.stage.results import Results
 from federation.stage.spool import Spool
-from federation.store.store import Store
 from federation.store.writer import Writer
 from slurm_plugin.agent.ready import tell_ready
 
@@ -221,13 +218,12 @@ class Daemon:
                     await asyncio.to_thread(self._spool.drop, token)
 
     async def _written(self, tokens: Sequence[UUID]) -> set[UUID]:
-        """Jobs of Slurm's that are over there: what they wrote is in their own files."""
+        """Jobs of Slurm's that are over there, and what they wrote is in their own files."""
+        if self._overflow is None:
+            return set()
+        from federation.overflow.bursts import written
 
-        def over(store: Store, token: UUID) -> bool:
-            burst = by_token(store, token)
-            return burst is not None and burst.phase is Phase.CLOSED
-
-        return await self.runner.read(lambda store: {token for token in tokens if over(store, token)})
+        return await self.runner.read(lambda store: written(store, tokens))
 
     async def _jobs(self, tokens: Sequence[UUID]) -> dict[UUID, Job | None]:
         return await self.runner.read(lambda store: {token: store.job(token) for token in tokens})

@@ -33,6 +33,7 @@ from federation.model.states import End, Outcome
 LOOKS = 3  # of a slurmctld that answers and does not know a job: then it has forgotten it
 MINUTE_S = 60  # Slurm counts limits in minutes
 SLACK_S = 5  # a job's end at home is this much later than where it runs: that one has the word
+SOON_S, LATE_S = 60, 300  # an end in Slurm that comes so soon is put off by so much, while it is not known to be due
 TIMED_OUT_CODE = 124  # of an exit, where Slurm does not say TIMEOUT in the end
 OUT_OF_MEMORY_CODE = 137  # as a shell tells of a process that was killed; Slurm's own 0:125 is no exit
 LOST_CODE = 1
@@ -145,6 +146,7 @@ class Burst:
     partitions: tuple[str, ...] = ()  # that it asked for, once it was pinned to ours; (): it never was
     closed_at: int = 0
     why: str = ""
+    written: bool = False  # its proxy has written all that the job wrote
 
     @property
     def name(self) -> str:
@@ -257,6 +259,12 @@ def longest(burst: Burst, longest_wait_s: int) -> int:
 def ends_at(burst: Burst) -> int:
     """When Slurm is to end one that has begun elsewhere, a little after that place does. 0: the user has no limit."""
     return burst.began_at + burst.limit_s + SLACK_S if burst.limit_s and burst.began_at else 0
+
+
+def put_off(burst: Burst, now: int, longest_wait_s: int) -> int:
+    """The same of one whose end there may be one that is not known here yet, or whose output is on its way."""
+    told = max(ends_at(burst), burst.told)  # what it was told before it began was seconds, and is less
+    return told if told > now + SOON_S else max(told, min(now + LATE_S, ends_at(burst) + longest_wait_s))
 
 
 def shrunk(job: SlurmJob, now: int) -> int:

@@ -1,5 +1,6 @@
 """Bursts in the site's journal. Synchronous: used inside a transaction, on the store's thread or in a simulation."""
 
+from collections.abc import Collection
 from dataclasses import fields
 from sqlite3 import Row
 from uuid import UUID
@@ -46,6 +47,12 @@ def newest_bursts(store: Store, user: str, most: int) -> list[Burst]:
     return [_burst(row) for row in rows]
 
 
+def written(store: Store, tokens: Collection[UUID]) -> set[UUID]:
+    """Of these, those that are over and whose output is all in the job's own files."""
+    found = [by_token(store, token) for token in tokens]
+    return {one.token for one in found if one is not None and one.phase is Phase.CLOSED and one.written}
+
+
 def save(store: Store, burst: Burst) -> None:
     """Raises sqlite3.IntegrityError for a second one of an id that is not CLOSED."""
     store.write("save_burst", _row(burst))
@@ -71,6 +78,7 @@ def _burst(row: Row) -> Burst:
             "token": UUID(bytes=facts["token"]),
             "phase": Phase(facts["phase"]),
             "suspended": bool(facts["suspended"]),
+            "written": bool(facts["written"]),
             "partitions": tuple(names.split(",")) if names else (),
         }
     )

@@ -178,7 +178,7 @@ class Reconcile:
             await self._side.change(burst.token, lambda found: replace(found, began_at=burst.began_at))
         if (wanted := to_suspend(burst, job)) is not None:
             await self._side.suspend(burst.token, wanted)
-        await self._side.tell_time(burst, job)
+        await self._side.tell_time(burst, job, fed)
         if fed is not None and (note := notes.note(burst, fed)) != job.note:
             await self._site.note(burst.job_id, note)
 
@@ -189,7 +189,8 @@ class Reconcile:
             await self._give_back(closed, fed, job)
 
         def close(found: Burst) -> Burst:  # not one that another run has just come to own
-            return replace(closed, why=found.why) if found.restarts == burst.restarts else found
+            mine = found.restarts == burst.restarts
+            return replace(found, phase=closed.phase, closed_at=closed.closed_at) if mine else found
 
         await self._side.change(burst.token, close)
         log.info("burst.closed", extra=facts(burst) | {"why": burst.why})

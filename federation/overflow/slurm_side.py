@@ -22,6 +22,7 @@ from federation.model.token import RANDOM_BYTES, mint
 from federation.overflow import notes
 from federation.overflow.arrivals import Arrival, arrive
 from federation.overflow.burst import (
+    SLACK_S,
     Burst,
     Claim,
     Ending,
@@ -34,6 +35,7 @@ from federation.overflow.burst import (
     ends_at,
     left_behind,
     longest,
+    put_off,
     same_job,
     shrunk,
     stopping,
@@ -90,7 +92,8 @@ class SlurmSide:
         if '"open":1' not in job.note:
             await self._site.note(job.job_id, notes.note(burst, None))
         with suppress(Unavailable):
-            await self.tell_time(burst, job)
+            fed = await self._runner.read(lambda store: store.job(burst.token))
+            await self.tell_time(burst, job, fed)
         return what, burst
 
     async def accept(self, token: UUID, spec: JobSpec) -> Job:
@@ -224,9 +227,12 @@ class SlurmSide:
 
     # -- what Slurm's record says of it
 
-    async def tell_time(self, burst: Burst, job: SlurmJob) -> None:
-        """Its time limit counts from its start elsewhere. Crash: told again, to the same effect. Raises Unavailable."""
-        wanted = ends_at(burst) or longest(burst, self._longest_wait_s)
+    async def tell_time(self, burst: Burst, job: SlurmJob, fed: Job | None = None) -> None:
+        """Its time limit counts from its start elsewhere. Crash: told again, to the same effect. Raises Unavailable.
+
+        Its site keeps to it; Slurm only does once it is known that the site does not.
+        """
+        wanted = self._ends_at(burst, fed) or longest(burst, self._longest_wait_s)
         if job.state != "RUNNING" or wanted in (0, burst.told):
             return
         try:
@@ -237,6 +243,23 @@ class SlurmSide:
         except Refused as error:
             log.warning("burst.limit_not_told", extra=facts(burst) | {"why": str(error)})
         await self.change(burst.token, lambda found: replace(found, told=wanted))
+
+    def _ends_at(self, burst: Burst, fed: Job | None) -> int:
+        if fed is None or not ends_at(burst):
+            return ends_at(burst)
+        now, sites = self._clock(), self._runner.engine.sites
+        heard_at = now.wall - (now.mono - sites[fed.site].heard) if fed.site in sites else 0.0
+        runs_on = fed.state is Origin.RUNNING and heard_at > ends_at(burst) + SLACK_S
+        return max(ends_at(burst), burst.told) if runs_on else put_off(burst, int(now.wall), self._longest_wait_s)
+
+    async def written(self, token: UUID) -> None:
+        """All that the job wrote is in its own files: nothing of it is kept here any more once it is closed."""
+
+        def write(store: Store) -> None:
+            if (burst := by_token(store, token)) is not None:
+                save(store, replace(burst, written=True))
+
+        await self._write(write)
 
     async def change(self, token: UUID, change: Callable[[Burst], Burst]) -> None:
         """Write down what is now known of it."""

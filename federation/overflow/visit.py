@@ -142,7 +142,9 @@ class Visit:
             found = await self.staff.runner.read(lambda store: store.job(burst.token))
             if found is not None:
                 relay.changed(found)
-            return await self._end(burst, await relay.run())
+            done = await relay.run()
+            await self.staff.side.written(burst.token)
+            return await self._end(burst, done)
 
     async def close(self) -> None:
         if self._answering is not None:

@@ -17,6 +17,7 @@ from federation.overflow.bursts import (
     newest_bursts,
     open_bursts,
     save,
+    written,
 )
 from tests.integration.federation.store.rig import opened
 
@@ -39,6 +40,7 @@ BURST = Burst(
     told=4000,
     partitions=("gpu", "vgpu-wait", "cloud"),
     why="so",
+    written=True,
 )
 
 
@@ -110,3 +112,12 @@ def test_those_that_closed_long_ago_are_forgotten_and_no_others(tmp_path: Path) 
         save(store, one)
     assert (drop_closed(store, 300), drop_closed(store, 300)) == (1, 0)
     assert newest_bursts(store, "", 10) == [open_one, young]
+
+
+def test_what_a_job_wrote_is_kept_until_all_of_it_is_in_its_own_files(tmp_path: Path) -> None:
+    store = opened(tmp_path / "fed.db")
+    tokens = [UUID(int=nth) for nth in range(1, 5)]
+    all_written = replace(BURST, token=tokens[0])
+    for burst in (closed(all_written), closed(replace(BURST, token=tokens[1], written=False)), BURST):
+        save(store, replace(burst, job_id=burst.token.int))
+    assert written(store, [*tokens, BURST.token]) == {tokens[0]}

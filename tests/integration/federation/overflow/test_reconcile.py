@@ -248,6 +248,41 @@ async def test_a_new_gateway_gets_the_same_end(here: Stand) -> None:
         assert len(set(ends)) == 1
 
 
+def ends(here: Stand) -> list[int]:
+    return [int(told[-1]) for told in here.slurm.told if told[0] == "end"]
+
+
+@pytest.mark.parametrize("over", [False, True])
+async def test_slurm_does_not_end_a_job_whose_end_elsewhere_is_not_known_or_not_written(
+    here: Stand, over: bool
+) -> None:
+    """Its site was not heard since its limit, or what it wrote is still on its way: the limit is kept to there."""
+    async with here.up():
+        burst = await here.running()
+        await here.passes()
+        (planned,) = ends(here)
+        if over:
+            here.backend.end(Key(burst.token, 1), Outcome(end=End.EXITED, exit_code=0))
+            await here.over(burst.token)
+        for ahead_s in (3600.0 - 30, 3600.0 + 250):
+            here.clock.ahead_s = ahead_s
+            await here.passes(2)
+        assert [at > planned + 200 for at in ends(here)] == [False, True, True]
+        here.clock.ahead_s = 10.0 * LONGEST_WAIT_S
+        await here.passes()
+        assert ends(here)[-1] == planned + LONGEST_WAIT_S
+
+
+async def test_slurm_ends_a_job_that_runs_on_over_its_limit_elsewhere(here: Stand) -> None:
+    async with here.up():
+        await here.running()
+        await here.passes()
+        here.clock.ahead_s = 3600.0 + 15
+        here.runner.engine.sites["hpc"].heard = here.clock().mono
+        await here.passes()
+        assert len(ends(here)) == 1
+
+
 async def test_a_job_without_a_limit_gets_none(here: Stand) -> None:
     async with here.up():
         await here.running(replace(JOB, limit_s=0))
@@ -280,7 +315,7 @@ async def test_one_that_fails_takes_no_other_with_it(here: Stand, monkeypatch: p
         here.slurm.put(replace(here.slurm.records[13], state="CANCELLED"))
         whole = here.side.tell_time
 
-        async def tell_time(burst: object, job: object) -> None:
+        async def tell_time(burst: object, job: object, fed: object) -> None:
             raise ZeroDivisionError
 
         monkeypatch.setattr(here.side, "tell_time", tell_time)

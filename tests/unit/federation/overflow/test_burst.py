@@ -9,7 +9,9 @@ import pytest
 
 from federation.model.states import End, Outcome
 from federation.overflow.burst import (
+    LATE_S,
     LOOKS,
+    SOON_S,
     WAITING,
     Burst,
     Claim,
@@ -24,6 +26,7 @@ from federation.overflow.burst import (
     ends_at,
     left_behind,
     longest,
+    put_off,
     reattached,
     same_job,
     shrunk,
@@ -206,6 +209,18 @@ def test_the_time_limit_counts_from_the_start_elsewhere() -> None:
     assert ends_at(replace(begun, started_at=5000, restarts=2)) == ends_at(begun)  # whatever became of the gateway
     unlimited = replace(begun, limit_s=0)
     assert (longest(unlimited, 86_400), ends_at(unlimited)) == (0, 0)
+
+
+def test_an_end_in_slurm_is_put_off_as_long_as_a_job_may_wait_there() -> None:
+    begun, wait_s = replace(BURST, began_at=1_700_000_000), 1000
+    end = ends_at(begun)
+    assert put_off(begun, end - SOON_S - 1, wait_s) == end
+    assert put_off(begun, end - SOON_S, wait_s) == end - SOON_S + LATE_S
+    later = replace(begun, told=end + LATE_S)
+    assert put_off(later, end, wait_s) == end + LATE_S  # it is told again only when that comes near
+    assert put_off(later, end + LATE_S, wait_s) == end + 2 * LATE_S
+    assert put_off(later, end + 10 * wait_s, wait_s) == end + wait_s
+    assert put_off(replace(begun, told=90_000), end - 3600, wait_s) == end  # its limit while it waited there
 
 
 def test_a_limit_that_is_over_is_so_whenever_the_run_began() -> None:
