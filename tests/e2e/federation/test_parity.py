@@ -3,18 +3,14 @@
 docs/overflow_parity.md lists what is compared here.
 """
 
-import os
 import re
-import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurm_plugin.lab.site import Lab
+from slurm_plugin.lab import processes
 from tests.e2e.federation.bursting import NODE, USER, Bursting, bursting
 
 pytestmark = pytest.mark.slurm
@@ -283,25 +279,12 @@ def test_a_lost_slurmstepd_costs_no_second_run_and_no_output(site: Bursting) -> 
     """A job that has just begun is not missed by Slurm when its node registers, so this one is killed late."""
     job = submit(site, COUNTS % 180)
     site.here.until(lambda: "line 130" in output(site, job), f"job {job} is old enough", LIMIT_S)
-    kill_stepds(site.here.lab, job)
+    lab = site.here.lab
+    processes.kill(processes.jobs_of(lab.node_slurm_conf(NODE), lab.spool(NODE)))
     site.kill(f"slurmd:{NODE}")
     site.wait_state(job, "COMPLETED", limit_s=LIMIT_S)
     assert site.field(job, "Restarts") == "1"
     assert output(site, job) == lines_of(180)
-
-
-def kill_stepds(lab: Lab, job: str) -> None:
-    """Those of a job on the virtual node."""
-    spool = str(lab.spool(NODE))
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            title = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            ours = (
-                spool.encode() in (process / "environ").read_bytes()
-                or str(lab.folder).encode() in (process / "environ").read_bytes()
-            )
-            if title.startswith("slurmstepd: ") and f"[{job}." in title and ours:
-                os.kill(int(process.name), signal.SIGKILL)
 
 
 def test_a_link_that_is_down_costs_nothing(site: Bursting) -> None:
