@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 GRACE_S = 10.0  # between asking a job's processes to end and ending them
 KILLED_S = 5.0  # until processes that were killed are gone, and the wrapper has written its record
 POLL_S = 0.05
+CLAIM_POLL_S, CLAIM_LOOKS = 0.02, 100  # for the claim of a job that was started
 _KILL, _TERM = 9, 15
 
 
@@ -36,7 +37,7 @@ _KILL, _TERM = 9, 15
 class LocalPool:
     """How much of this host jobs may have. `memory_mib`: what one job's processes may have each; 0: any.
 
-    `changed` is told of an attempt that has ended, so that it is looked at at once.
+    `changed` is told of an attempt that has begun or ended, so that it is looked at at once.
     """
 
     name: str
@@ -120,8 +121,22 @@ class LocalExecutor:
             self._started[key] = asyncio.create_task(self._reap(key, starting.result()))
 
     async def _reap(self, key: Key, child: "subprocess.Popen[bytes]") -> None:
-        await children.ended(child)
+        ends = asyncio.create_task(children.ended(child))
+        try:
+            for _ in range(CLAIM_LOOKS):
+                if ends.done() or self._spool.has(key, layout.CLAIM):
+                    break
+                await asyncio.wait((ends,), timeout=CLAIM_POLL_S)
+            if not ends.done():
+                self._tell(key)  # it runs
+            await ends
+        finally:
+            ends.cancel()
+            await asyncio.gather(ends, return_exceptions=True)
         self._started.pop(key, None)
+        self._tell(key)
+
+    def _tell(self, key: Key) -> None:
         if self._pool.changed is not None:
             self._pool.changed(self._pool.name, key)
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from federation.errors import Refused
 from federation.model.job import Job
-from federation.model.states import Origin, Target
+from federation.model.states import Origin
 from federation.overflow.frames import MOST_DATA, Stream, Welcome, data_head
 from federation.policy.choose import LASTING
 from federation.stage.mover import Mover
@@ -21,7 +21,6 @@ from federation.stage.pull import Pull
 WINDOW_BYTES = 1 << 20  # of one stream
 LOOK_S = 2.0  # between looks when nothing wakes us, such as at a link that was cut
 _HAS_STARTED = frozenset({Origin.RUNNING, Origin.STOPPING, Origin.RESULTS_PENDING, Origin.DONE})
-_TO_BEGIN = frozenset({Target.SUBMITTING, Target.PENDING, Target.RUNNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +92,7 @@ class Relay:
     def _followed(self) -> Pull | None:
         """What comes of its output, and that it does come, once there may be some."""
         job, mover = self.job, self._mover
-        begins = job.state is Origin.ACCEPTED and job.far in _TO_BEGIN
-        if not job.site or not (begins or job.state in _HAS_STARTED):
+        if not job.site or job.state not in _HAS_STARTED:
             return self._watch(None)
         if job.state is Origin.DONE:
             done = self._pull is not None and self._pull.ended

@@ -97,15 +97,20 @@ async def test_a_job_outlives_the_end_of_its_daemons_event_loop(rig: Rig) -> Non
     assert (await rig.ended(key)).exit_code == 3
 
 
-async def test_an_end_is_told_at_once_to_who_waits(folder: Path) -> None:
+async def test_a_start_and_an_end_are_told_at_once_to_who_waits(folder: Path) -> None:
     ensure_people()
     told: asyncio.Queue[tuple[str, Key]] = asyncio.Queue()
     pool = LocalPool(name="edge", spool=Spool(folder / "spool"), changed=lambda name, key: told.put_nowait((name, key)))
     executor, key = LocalExecutor(pool), Key(uuid4(), 1)
-    await executor.submit(key, JobSpec(user=USER, script=b"#!/bin/sh\n"), USER)
+    await executor.submit(key, JobSpec(user=USER, script=WAITS), USER)
     async with asyncio.timeout(20):
         assert await told.get() == ("edge", key)
+        assert (await executor.look([key]))[key].sight is Sight.RUNNING
+        rig = Rig(lambda: executor, pool.spool)
+        (await rig.wrote(key, "up")).with_name("go-on").touch()
+        assert await told.get() == ("edge", key)
     assert (await executor.look([key]))[key].sight is Sight.EXITED
+    assert told.empty()
 
 
 async def test_a_shared_spool_that_is_not_mounted_says_nothing_of_any_job(folder: Path) -> None:
