@@ -14,6 +14,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@
 #define OPTION "_SLURM_SPANK_OPTION_vgpu_burst_"
 #define EXPORTED "SLURM_SPANK_" OPTION /* under this name it outlives --export=NONE */
 #define LIMIT_PREFIX "SLURM_RLIMIT_"
+#define MOST_LIMIT_NAME 16 /* letters: the daemon takes no more */
 #define FIRST_SPARE (SCRIPT_FD + 1)
 #define MOST_FILES 65536 /* descriptors that are closed one by one, on kernels that can't do it at once */
 
@@ -142,6 +144,8 @@ static void put_limit(FILE *facts, const char *entry)
     char text[64];
     const char *name = entry + strlen(LIMIT_PREFIX), *equals = strchr(name, '=');
     const char *value = equals + 1 + (equals[1] == 'U');
+    if (equals == name || equals - name > MOST_LIMIT_NAME)
+        return; /* none of Slurm's */
     if (*value != '\0' && strspn(value, "0123456789") == strlen(value) &&
         strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == (size_t)(equals - name) &&
         snprintf(text, sizeof text, "%.*s %s -1", (int)(equals - name), name, value) < (int)sizeof text)
@@ -238,6 +242,9 @@ static void become_proxy(spank_t spank, const struct gateway *gateway)
     snprintf(number, sizeof number, "%u", job);
     char *argv[] = {(char *)gateway->proxy, (char *)gateway->socket, parent, number, NULL}, *env[] = {NULL};
     if (place(facts, script)) {
+        sigset_t all;
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, NULL); /* those that come now are the proxy's to tell */
         close_all_from(FIRST_SPARE);
         execve(gateway->proxy, argv, env);
     }

@@ -344,7 +344,7 @@ static size_t write_out(struct stream *stream, const unsigned char *bytes, size_
 
 static void end(bool by_signal, uint32_t value)
 {
-    sigset_t all;
+    sigset_t own;
     acknowledge();
     if (!by_signal)
         exit((int)(value & 0xff));
@@ -352,8 +352,9 @@ static void end(bool by_signal, uint32_t value)
     setrlimit(RLIMIT_CORE, &none);
     prctl(PR_SET_DUMPABLE, 0);
     signal((int)value, SIG_DFL);
-    sigfillset(&all);
-    sigprocmask(SIG_UNBLOCK, &all, NULL);
+    sigemptyset(&own); /* another one may be pending, and is not the job's end */
+    sigaddset(&own, (int)value);
+    sigprocmask(SIG_UNBLOCK, &own, NULL);
     if (value != SIGSTOP && value != SIGTSTP && value != SIGTTIN && value != SIGTTOU)
         kill(getpid(), (int)value);
     exit((int)(128 + (value & 0x7f))); /* a signal that ends nobody */
@@ -502,13 +503,15 @@ static void listen_to_daemon(void)
 
 /* -- signals */
 
+/* All are the job's but those that nobody can hold, that a process gives itself, or that this one ignores. */
 static int open_signals(void)
 {
-    static const int FORWARDED[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGHUP, SIGQUIT};
+    static const int OWN[] = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGXFSZ, SIGSEGV, SIGBUS,
+                              SIGFPE,  SIGILL,  SIGTRAP, SIGSYS,  SIGABRT};
     sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof FORWARDED / sizeof *FORWARDED; i++)
-        sigaddset(&set, FORWARDED[i]);
+    sigfillset(&set);
+    for (size_t i = 0; i < sizeof OWN / sizeof *OWN; i++)
+        sigdelset(&set, OWN[i]);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     sigprocmask(SIG_SETMASK, &set, NULL);

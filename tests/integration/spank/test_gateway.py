@@ -2,6 +2,8 @@
 
 import random
 import shutil
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from federation.overflow.frames import Hello, Limit, from_proxy
 from tests.integration.spank.daemon import fields
 from tests.integration.spank.plugin import WITHOUT_SU, Context, Plugin, Ran, Step, build
 
+UNBLOCKABLE = {signal.SIGKILL, signal.SIGSTOP}
 OPTION = b"_SLURM_SPANK_OPTION_vgpu_burst_"
 # In the proxy's place: what it is handed.
 _PROXY = """\
@@ -163,6 +166,7 @@ def test_an_arrays_task_says_which_it_is(plugin: Plugin) -> None:
 def test_limits_are_told_as_limits(plugin: Plugin) -> None:
     env = [b"SLURM_RLIMIT_NOFILE=1024", b"SLURM_RLIMIT_CPU=U60", b"SLURM_RLIMIT_AS=18446744073709551615"]
     odd = [b"SLURM_RLIMIT_", b"SLURM_RLIMIT_X", b"SLURM_RLIMIT_X=", b"SLURM_RLIMIT_X=-1", b"SLURM_RLIMIT_x=1"]
+    odd += [b"SLURM_RLIMIT_=5", b"SLURM_RLIMIT_" + b"X" * 17 + b"=5"]  # no daemon takes a hello with one of these
     batch(plugin, env=[*env, *odd, b"SLURM_RLIMIT_" + b"X" * 500 + b"=1", b"SLURM_RLIMIT_X=" + b"1" * 500])
     assert hello(plugin).limits == (
         Limit(name="NOFILE", soft=1024, hard=-1),
@@ -183,6 +187,14 @@ def test_the_proxy_gets_no_environment_and_no_open_file_of_slurmstepds(plugin: P
     assert (plugin.folder / "environment").read_bytes() in (b"", b"PWD=" + bytes(plugin.folder) + b"\0")
     beyond = {int(one) for one in (plugin.folder / "open").read_text().split()} - {0, 1, 2}
     assert beyond & {3, 4, 5, 6, 7, 8, 9} == set()  # from 10 on are the shell's own
+
+
+def test_the_proxy_begins_with_every_signal_blocked(plugin: Plugin) -> None:
+    """One that comes before it listens would end it, and the job with it."""
+    shows = f"import signal\nprint(*map(int, signal.pthread_sigmask(0, [])), file=open('{plugin.folder}/mask', 'w'))\n"
+    (plugin.folder / "proxy").write_text(f"#!{sys.executable} -IS\n{shows}")  # a shell would unblock them
+    batch(plugin)
+    assert set(map(int, (plugin.folder / "mask").read_text().split())) == signal.valid_signals() - UNBLOCKABLE
 
 
 @pytest.mark.parametrize("seed", range(5))

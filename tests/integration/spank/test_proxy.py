@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from federation.overflow.frames import Acknowledged, Data, Ended, Ping, Refusal, Remark, Signalled, Stream, Welcome
-from tests.integration.spank.daemon import FACTS, Job, fields, wait
+from tests.integration.spank.daemon import FACTS, SPANK, Job, fields, wait
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 FORWARDED = (
@@ -29,6 +29,10 @@ ODD = b"and this \0\xff without a newline"
 LONG_S = 2.5  # with none there at all, the tests' proxy has written its line a second ago
 _KEEP_RUNNING = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
 _STOP = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+THE_PROXYS = {
+    *(signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGSEGV, signal.SIGBUS),
+    *(signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGABRT),
+}
 ENDING = sorted(set(signal.Signals) - _KEEP_RUNNING - _STOP)
 
 
@@ -369,6 +373,36 @@ def test_a_signal_of_slurmstepds_is_told_within_a_second(job: Job, number: int) 
     assert job.code() == 0
 
 
+def test_every_signal_that_a_job_could_catch_is_told_and_ends_nothing_here(job: Job) -> None:
+    proxy = job.start()
+    line = job.daemon.accept()
+    line.welcome()
+    for number in sorted(signal.valid_signals() - THE_PROXYS - {signal.SIGTSTP}):
+        proxy.send_signal(number)
+        assert line.signalled() == Signalled(number=number, from_stepd=True)
+    line.end(0)
+    assert job.code() == 0
+
+
+def test_the_job_ends_by_its_own_signal_though_another_one_has_just_come(tmp_path: Path) -> None:
+    late, program = tmp_path / "late.c", tmp_path / "proxy"
+    late.write_text(
+        "#include <signal.h>\n#include <sys/resource.h>\nint __wrap_setrlimit(int, const struct rlimit *);\n"
+        "int __wrap_setrlimit(int what, const struct rlimit *limit)\n"
+        "{\n    (void)what, (void)limit;\n    return raise(SIGUSR1); /* the end is under way */\n}\n"
+    )
+    subprocess.run(
+        ["gcc", "-std=gnu11", "-Wl,--wrap=setrlimit", "-o", program, SPANK / "proxy.c", late], check=True, timeout=60
+    )
+    job = Job(tmp_path, program)
+    job.start()
+    line = job.daemon.accept()
+    line.welcome()
+    line.end(signal.SIGTERM, by_signal=True)
+    assert job.code() == -signal.SIGTERM
+    job.close()
+
+
 def test_a_signal_of_anybody_elses_is_told_as_such(job: Job) -> None:
     proxy = job.start()
     line = job.daemon.accept()
@@ -388,6 +422,8 @@ def test_signals_before_the_first_welcome_and_during_a_loss_are_told_in_order(jo
     line = job.daemon.accept()
     line.welcome()
     assert line.signalled().number == signal.SIGUSR1
+    line.send(Data(stream=OUT, offset=0, data=b"x"))
+    line.acked(1)  # so it has the answer before this, too
     line.close()
     proxy.send_signal(signal.SIGTERM)
     line = job.daemon.accept()
