@@ -29,7 +29,7 @@ def arrive(store: Store, arrival: Arrival, token: UUID, now: int) -> tuple[Claim
     what = claim(burst, job, arrival.restarts)
     if what is Claim.NEW:
         before = bursts_of(store, job.job_id)[:1]
-        if before and before[0].closed_at > now - JUST_S:
+        if before and now - JUST_S < before[0].closed_at <= now:
             return Claim.WAIT, before[0]
         burst = _new(arrival, token)
     elif what is Claim.REATTACH and burst is not None:

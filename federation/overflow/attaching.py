@@ -67,6 +67,10 @@ def counted(hello: Hello, job: SlurmJob) -> Hello:
     return replace(hello, restarts=job.restarts) if job.restarts in counts else hello
 
 
+class Stale(Exception):
+    """This proxy's run is over in Slurm: what it says, and would write, is nobody's any more."""
+
+
 class Attaching:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -76,10 +80,12 @@ class Attaching:
     async def attached(self, visit: Visit) -> tuple[Burst, Job]:
         """The job that it is, durable. Waits while Slurm does not answer, or an attempt before it is not over.
 
-        Raises Refused, with what the user is told.
+        Raises Refused, with what the user is told; Stale; Unavailable: it is to come again.
         """
         nodes = self._desk.config.serving(visit.hello.node)
         if nodes is None:
+            if await self._desk.runner.read(lambda store: burst_of(store, visit.hello.job_id)) is not None:
+                raise Unavailable(f"fed.yaml has no virtual node {visit.hello.node} any more")
             raise Refused(f"{visit.hello.node} is no virtual node of this site", hint="see overflow.nodes in fed.yaml")
         if visit.caller.uid == 0:
             raise Refused("root's jobs do not run elsewhere")
@@ -145,7 +151,7 @@ class Attaching:
             except Refused as error:  # of a note or a limit, which is no word on the job
                 raise Unavailable(str(error)) from None
         if what is Claim.STALE:
-            raise Refused("this run of the job is over in Slurm")
+            raise Stale("this run of the job is over in Slurm")
         if what is Claim.WAIT or burst is None:
             desk.settled()
             return None
@@ -186,14 +192,14 @@ class Attaching:
 
 
 def _check(visit: Visit, job: SlurmJob, partition: str) -> None:
-    """Raises Refused for what Slurm does not confirm."""
+    """Raises Refused, Stale for what Slurm does not confirm."""
     hello, caller = visit.hello, visit.caller
     if job.uid != caller.uid:
         raise Refused(f"job {hello.job_id} is not {caller.user}'s")
     if not job.batch:
         raise Refused("only batch jobs run on virtual nodes", hint="sbatch")
     if hello.node not in job.nodes:
-        raise Refused(f"job {hello.job_id} does not run on {hello.node} now")
+        raise Stale(f"job {hello.job_id} does not run on {hello.node} now")
     if partition not in job.partitions:
         raise Refused(f"job {hello.job_id} did not come through partition {partition}")
 

@@ -15,7 +15,7 @@ VERSION = 1
 HEAD = struct.Struct(">cI")
 MOST_HELLO = 12 << 20  # bytes: a script of 4 MiB, arguments and environment
 MOST_FROM_PROXY = 64  # bytes of any other frame of a proxy's
-MOST_DATA = 256 << 10  # bytes of output in one frame
+MOST_DATA = 64 << 10  # bytes of output in one frame, which is kept for a proxy that takes none now
 REMARK = b"fed: \n"  # what a proxy writes around a text
 MOST_TEXT = 2000  # bytes of a remark or a refusal
 MOST_FIELDS = 200_000  # of a hello
@@ -199,7 +199,7 @@ def _hello(payload: bytes) -> Hello:
                 name, _, told = value.partition(b"=")
                 env.append((name, told))
             case 15:
-                limits.append(_limit(value))
+                limits += _limit(value)
             case _:
                 fields[tag] = value
     found = _said(fields)
@@ -246,11 +246,15 @@ def _number(fields: dict[int, bytes], tag: int, default: int | None = None) -> i
     return _bounded(int(told))
 
 
-def _limit(told: bytes) -> Limit:
-    name, soft, hard = told.decode("ascii").split(" ")
-    if not name.isalpha() or not name.isupper() or len(name) > 16:
-        raise ValueError("a limit without a name")
-    return Limit(name=name, soft=_amount(soft), hard=_amount(hard))
+def _limit(told: bytes) -> list[Limit]:
+    """None for what is no limit: a user's own variable may look like Slurm's."""
+    name, *amounts = told.decode("ascii", "replace").split(" ")
+    if not name.isalpha() or not name.isupper() or len(name) > 16 or len(amounts) != 2:
+        return []
+    try:
+        return [Limit(name=name, soft=_amount(amounts[0]), hard=_amount(amounts[1]))]
+    except ValueError:
+        return []
 
 
 def _amount(told: str) -> int:

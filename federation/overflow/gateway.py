@@ -10,15 +10,16 @@ Crash: proxies come back, and say how far they got.
 import asyncio
 import logging
 import resource
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from federation.access.local import Caller, caller_of, listening
-from federation.errors import FedError, Refused
-from federation.overflow.attaching import Attaching
-from federation.overflow.frames import HEAD, MOST_HELLO, Hello, Refusal, from_proxy, length, to_proxy
+from federation.errors import FedError, Refused, Unavailable
+from federation.overflow.attaching import Attaching, Stale
+from federation.overflow.frames import HEAD, MOST_HELLO, Ended, FromProxy, Hello, Refusal, from_proxy, length, to_proxy
 from federation.overflow.visit import Staff, Visit
 
 log = logging.getLogger(__name__)
@@ -71,19 +72,17 @@ class Gateway:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            caller = caller_of(writer.get_extra_info("socket"))
+            caller = _caller(writer)
             hello = await self._hello(caller, reader)
             last = await self._attend(Visit(self._staff, caller, hello, writer), reader)
-            writer.write(last)
-            await writer.drain()
             async with asyncio.timeout(GONE_S):
+                writer.write(last)
+                await writer.drain()
                 while await reader.read(READ_BYTES):
                     continue
         except Refused as error:  # before it was known whose job it is of
             log.info("proxy.refused", extra={"why": str(error)})
-            with suppress(ConnectionError):
-                writer.write(to_proxy(Refusal(text=str(error))))
-                await writer.drain()
+            writer.write(to_proxy(Refusal(text=str(error))))
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             pass  # it has gone
         except ValueError as error:
@@ -94,8 +93,10 @@ class Gateway:
             log.exception("proxy.failed")
         finally:
             writer.close()
-            with suppress(ConnectionError, asyncio.CancelledError):
-                await writer.wait_closed()
+            with suppress(ConnectionError, asyncio.CancelledError, TimeoutError):
+                async with asyncio.timeout(GONE_S):
+                    await writer.wait_closed()
+            writer.transport.abort()
 
     async def _hello(self, caller: Caller, reader: asyncio.StreamReader) -> Hello:
         with self._stranger(caller):
@@ -103,7 +104,7 @@ class Gateway:
                 head = await reader.readexactly(HEAD.size)
                 kind, size = length(head, most_hello=MOST_HELLO)
                 async with self._reading if size > SMALL_HELLO else nullcontext():
-                    message = from_proxy(kind, await reader.readexactly(size))
+                    message = _read(kind, await reader.readexactly(size))
         if not isinstance(message, Hello):
             raise ValueError("the first that a proxy says must be its hello")  # noqa: TRY004 - of what was said
         return message
@@ -140,6 +141,9 @@ class Gateway:
             burst, job = await self._attaching.attached(visit)
             self._comes(visit)
             return to_proxy(await visit.served(burst, job))
+        except Stale as error:
+            log.info("proxy.stale", extra={"job": visit.hello.job_id, "why": str(error)})
+            return to_proxy(Ended(by_signal=True, value=signal.SIGKILL))
         except Refused as error:
             log.info("burst.refused", extra={"job": visit.hello.job_id, "why": str(error)})
             return await visit.refused(str(error))
@@ -150,6 +154,24 @@ class Gateway:
         if before is not None:
             before.cut()
         self._visits[visit.hello.job_id] = visit
+
+
+def _read(kind: bytes, payload: bytes) -> FromProxy | None:
+    """Raises Refused: it is a hello, and it can't be read however often it is said."""
+    try:
+        return from_proxy(kind, payload)
+    except ValueError as error:
+        if kind != b"H":
+            raise
+        raise Refused(f"the daemon can't read what its proxy says of this job: {error}") from None
+
+
+def _caller(writer: asyncio.StreamWriter) -> Caller:
+    """Raises Unavailable: he has submitted a job here, so when nobody knows him, it is the names that are away."""
+    try:
+        return caller_of(writer.get_extra_info("socket"))
+    except Refused as error:
+        raise Unavailable(str(error)) from None
 
 
 async def _raised(task: "asyncio.Task[None]") -> bytes:

@@ -261,6 +261,8 @@ class Proxy:
         self.at = {Stream.STDOUT: -1, Stream.STDERR: -1}
         self.remarks: list[str] = []
         self.acknowledges = True
+        self.takes, self.is_full = asyncio.Event(), asyncio.Event()  # output; some came that it does not take
+        self.takes.set()
         self.welcomed = asyncio.Event()
         self.ended: Ended | Refusal | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -324,6 +326,8 @@ class Proxy:
                 self.at = {Stream.STDOUT: message.stdout, Stream.STDERR: message.stderr}
                 self.welcomed.set()
             case Data():
+                self.is_full.set()
+                await self.takes.wait()
                 assert message.offset == self.at[message.stream]
                 self.files[message.stream] += message.data
                 self.at[message.stream] += len(message.data)

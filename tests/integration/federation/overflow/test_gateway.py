@@ -1,23 +1,28 @@
 """Proxies come to a gateway: a job of Slurm's runs elsewhere, once, and its output and its end come to its proxy."""
 
 import asyncio
+import pwd
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from federation.access import local
 from federation.access.rates import Rate
+from federation.config_overflow import OverflowConfig
 from federation.model.states import Origin
 from federation.overflow import gateway, pacing
+from federation.overflow.burst import Phase
 from federation.overflow.bursts import newest_bursts
 from federation.overflow.frames import Acknowledged, Ended, Refusal, Stream
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
-from tests.integration.federation.overflow.gate import NODE, OTHER, USER, Gate, Proxy, connected, until
+from tests.integration.federation.overflow.gate import OTHER, USER, Gate, Proxy, connected, until
 
 
 @pytest.fixture
@@ -237,16 +242,71 @@ async def test_a_job_of_somebody_elses_is_not_given_to_him(gate: Gate) -> None:
 
 async def test_a_job_that_does_not_run_there_does_not_begin(gate: Gate) -> None:
     for wrong, why in (
-        ({"nodes": ("cloud-hpc-2",)}, f"job 42 does not run on {NODE} now"),
         ({"partitions": ("gpu",)}, "job 42 did not come through partition cloud"),
         ({"batch": False}, "only batch jobs run on virtual nodes"),
-        ({"state": "PENDING"}, "this run of the job is over in Slurm"),
         ({"state": "COMPLETING"}, "it was ended before it began"),
-        ({"restarts": 1}, "this run of the job is over in Slurm"),
     ):
         job = gate.job()
         gate.slurm.put(replace(job, **wrong))
         assert await refused(gate, gate.proxy(b"", job)) == why
+
+
+@pytest.mark.parametrize("now", [{"nodes": ("cloud-hpc-2",)}, {"state": "PENDING"}, {"restarts": 1}])
+async def test_a_proxy_of_a_run_that_is_over_ends_without_a_word(gate: Gate, now: dict[str, object]) -> None:
+    """The file that it would write to is another run's by now; and that run's job goes on."""
+    home = bytes(gate.home)
+    job = gate.job()
+    first = gate.proxy(WAITS % (home, home), job)
+    async with gate.up() as up:
+        dies = asyncio.create_task(first.run())
+        await gate.waits_for(gate.home / "begun")
+        dies.cancel()
+        gate.slurm.put(replace(job, **now))  # type: ignore[arg-type]
+        stale = gate.proxy(b"touch wrong\n", job)
+        assert await stale.run() == ended_by(signal.SIGKILL)
+        assert (stale.output, stale.errors) == (b"", b"")
+        (burst,) = await up.runner.read(lambda store: newest_bursts(store, "", 10))
+        assert burst.phase is Phase.OPEN
+        (gate.home / "go-on").touch()
+        await up.sees(burst.token, lambda found: found.outcome is not None)
+
+
+async def test_a_daemon_that_can_not_tell_who_or_where_it_is_leaves_what_runs_alone(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of users come from a service that may be away; fed.yaml may lack a node for a while."""
+    home, away = bytes(gate.home), asyncio.Event()
+
+    def nobody(uid: int) -> pwd.struct_passwd:
+        away.set()
+        raise KeyError(uid)
+
+    proxy = gate.proxy(WAITS % (home, home))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        async with gate.up():
+            await gate.waits_for(gate.home / "begun")
+        with monkeypatch.context() as without:
+            without.setattr(local, "pwd", SimpleNamespace(getpwuid=nobody))
+            async with gate.up():
+                await away.wait()
+                await gone(gate)
+        with monkeypatch.context() as without:
+            whole, asked = OverflowConfig.serving, asyncio.Event()
+            without.setattr(OverflowConfig, "serving", lambda config, node: asked.set())
+            async with gate.up():
+                await asked.wait()
+                await gone(gate)
+            assert whole is not OverflowConfig.serving
+        (gate.home / "go-on").touch()
+        async with gate.up():
+            assert await running == exited(0)
+    assert proxy.output == b"begins\nends\n"
+
+
+async def gone(gate: Gate) -> None:
+    """The gateway has done with every connection that there was."""
+    await until(lambda: not any("serve" in str(task.get_coro()) for task in asyncio.all_tasks()))
 
 
 async def test_a_node_that_is_none_of_ours_and_a_job_that_slurm_does_not_know_are_refused(gate: Gate) -> None:
@@ -289,7 +349,6 @@ async def test_a_pool_that_refuses_a_job_for_good_ends_it(gate: Gate) -> None:
         b"H\xff\xff\xff\xff",
         b"H\x00\xc0\x00\x01",
         b"A\x00\x00\x00\x10" + bytes(16),
-        b"H\x00\x00\x00\x03\x02\x00\x00",
         b"\x00" * 5,
         b"GET / HTTP/1.1\r\n\r\n",
     ],
@@ -303,6 +362,49 @@ async def test_what_is_no_hello_is_hung_up_on_and_harms_nobody(gate: Gate, said:
                 assert await reader.read() == b""
         writer.close()
         assert await gate.proxy(b"exit 2\n").run() == exited(2)
+
+
+async def test_a_hello_that_can_not_be_read_is_answered_so(gate: Gate) -> None:
+    async with gate.up():
+        _, writer = connection = await asyncio.open_unix_connection(sock=connected(gate.socket, USER))
+        writer.write(b"H\x00\x00\x00\x03\x02\x00\x00")
+        async with asyncio.timeout(30):
+            assert (await connection[0].read()).startswith(b"R")
+        writer.close()
+
+
+async def test_a_signal_is_heard_while_output_is_taken_by_nobody(gate: Gate) -> None:
+    home = bytes(gate.home)
+    script = (
+        b"trap 'touch %s/got; exit 5' USR1\nhead -c 3000000 /dev/zero\ntouch %s/begun\nwhile :; do sleep 0.05; done\n"
+    )
+    proxy = gate.proxy(script % (home, home))
+    proxy.takes.clear()
+    async with gate.up() as up, asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        await gate.waits_for(gate.home / "begun")
+        await up.sees((await gate.key()).token, lambda found: found.started_at is not None)
+        await proxy.is_full.wait()
+        await proxy.signal(signal.SIGUSR1)
+        await gate.waits_for(gate.home / "got")
+        proxy.takes.set()
+        assert await running == exited(5)
+    assert proxy.output == bytes(3_000_000)
+
+
+async def test_who_takes_nothing_more_is_not_waited_for(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "GONE_S", 0.01)
+    home = bytes(gate.home)
+    proxy = gate.proxy(b"head -c 3000000 /dev/zero\n" + WAITS % (home, home))
+    proxy.takes.clear()
+    async with gate.up() as up:
+        running = asyncio.create_task(proxy.run())
+        await proxy.is_full.wait()
+        await proxy.say(Acknowledged(stdout=1 << 40, stderr=0))  # it is hung up on
+        await gone(gate)
+        running.cancel()
+        (gate.home / "go-on").touch()
+        await up.sees((await gate.key()).token, lambda found: found.outcome is not None)
 
 
 async def test_who_acknowledges_what_was_never_sent_is_hung_up_on(gate: Gate) -> None:

@@ -191,6 +191,8 @@ async def test_an_id_that_another_job_got_is_not_its_to_run_until_the_first_is_s
         assert (await here.burst(first.token)).phase is Phase.CLOSED
         assert here.slurm.records[12] == other  # nothing of the first's was written on it
         assert (await here.arrive(other))[0] is Claim.WAIT  # what Slurm said may be a moment old
+        here.clock.ahead_s = -3600.0  # as far as this clock says, that was in an hour
+        assert (await here.arrive(other))[0] is Claim.NEW
         here.clock.ahead_s = 10.0
         second = await here.attach(other)
         assert second.token != first.token

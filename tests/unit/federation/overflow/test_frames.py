@@ -136,8 +136,6 @@ def test_nothing_longer_than_its_kind_may_be_is_waited_for(kind: bytes, size: in
         b"\x02\0\0\0\x1499999999999999999999",
         b"\x08\0\0\0\x01x",
         b"\x08\0\0\0\x02-7",
-        b"\x0f\0\0\0\x0cNOFILE 5 -12",
-        b"\x0f\0\0\0\x08nofile 5",
         b"\x06\0\0\0\x00",
         b"\x06\0\0\0\x03a\nb",
         b"\x0e\xff\xff\xff\xff",
@@ -155,6 +153,18 @@ def test_a_limit_that_is_none_is_known_in_each_of_its_forms() -> None:
         found = from_proxy(b"H", head + b"\x0f" + len(told).to_bytes(4, "big") + told)
         assert isinstance(found, Hello)
         assert found.limits == (Limit(name="CORE", soft=-1, hard=-1),)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [b"NOFILE 5 -12", b"NOFILE 5", b" 5 5", b"nofile 5 5", b"NOFILE x 5", b"A_NAME_OF_A_USERS 5 5", b"\xff 5 5", b""],
+)
+def test_what_only_looks_like_a_limit_is_none(told: bytes) -> None:
+    """It comes from variables of the environment, where a user may have his own."""
+    head = to_daemon(Hello(job_id=7, node="cloud-1"))[HEAD.size :]
+    found = from_proxy(b"H", head + b"\x0f" + len(told).to_bytes(4, "big") + told)
+    assert isinstance(found, Hello)
+    assert found.limits == ()
 
 
 def test_a_text_for_a_person_is_one_line_and_has_a_bound() -> None:
