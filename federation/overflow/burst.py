@@ -40,7 +40,7 @@ LOST_CODE = 1
 
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _TIMES = frozenset({"TIMEOUT", "DEADLINE"})
-_PLAIN = frozenset({signals.SIGINT, signals.SIGUSR1, signals.SIGUSR2, signals.SIGHUP, signals.SIGQUIT})
+_SLURMS = frozenset({signals.SIGTERM, signals.SIGTSTP, signals.SIGCONT})  # of an end or a suspension, or a user's
 
 
 class Phase(StrEnum):
@@ -202,7 +202,7 @@ def verdict(heard: Heard, job: SlurmJob | None, *, known: bool) -> Ends:
     """What a signal means. `job` is what Slurm says once it was heard; not `known`: Slurm did not answer."""
     if not heard.from_stepd:
         return Ends.NOTHING
-    if heard.signal in _PLAIN and not known:
+    if heard.signal not in _SLURMS and not known:
         return Ends.SIGNAL  # of no end's: nothing but a user's word
     if job is None or not known or job.waits:
         return Ends.NOTHING

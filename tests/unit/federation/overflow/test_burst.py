@@ -75,8 +75,8 @@ OVER = (
 ALIVE = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT", "A_NEW_WORD")
 STATES = (*WAITS, *OVER, *ALIVE, "COMPLETING")
 TIMES = frozenset({"TIMEOUT", "DEADLINE"})
-SIGNALS = ("TERM", "INT", "USR1", "USR2", "HUP", "QUIT", "TSTP", "CONT")
-PLAIN = frozenset({"INT", "USR1", "USR2", "HUP", "QUIT"})
+SIGNALS = ("TERM", "INT", "USR1", "USR2", "HUP", "QUIT", "TSTP", "CONT", "ALRM", "XCPU", "RTMIN")
+PLAIN = frozenset({"INT", "USR1", "USR2", "HUP", "QUIT", "ALRM", "XCPU", "RTMIN"})
 
 
 def expected(signal: str, state: str, reason: str, more: int) -> Ends:
