@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from federation.config_pools import DistantPool, MountedPool, PoolRules
@@ -12,7 +13,7 @@ from federation.executors.spool import Spool
 from federation.model.token import Key
 from federation.ports import Executor, Places
 
-Changed = Callable[[str, Key], None]
+Changed = Callable[[str, tuple[Key, ...]], None]
 
 
 class Backend(Executor, Places, Protocol):
@@ -36,12 +37,17 @@ class Backends:
 
 
 def backends(pools: Mapping[str, PoolRules], changed: Changed) -> Backends:
-    """`changed` is told of an attempt that a backend has seen ending. Nothing is connected to yet."""
+    """`changed` is told of attempts that a backend has seen beginning or ending. Nothing is connected to yet."""
     found = Backends()
     for name, rules in pools.items():
         backend = rules.backend
         if isinstance(backend, MountedPool):
-            host = MountedHost(Spool(backend.folder, shared=True), backend.site, least_uid=backend.least_uid)
+            host = MountedHost(
+                Spool(backend.folder, shared=True),
+                backend.site,
+                least_uid=backend.least_uid,
+                changed=partial(changed, name),
+            )
             found.pools[name] = SlurmExecutor(backend.slurm, host)
         elif isinstance(backend, DistantPool):
             from federation.executors.ssh_host import SshHost  # as in config_pools
@@ -51,5 +57,5 @@ def backends(pools: Mapping[str, PoolRules], changed: Changed) -> Backends:
             found.pools[name] = SlurmExecutor(backend.slurm, there)
             found.closing.append(there.close)
         else:
-            found.pools[name] = LocalExecutor(replace(backend, changed=changed))
+            found.pools[name] = LocalExecutor(replace(backend, changed=lambda pool, key: changed(pool, (key,))))
     return found

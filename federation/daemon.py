@@ -141,8 +141,8 @@ class Daemon:
         peer = self.config.peers.get(site)
         return 1 << 62 if peer is None else peer.most_output_bytes
 
-    def _changed(self, pool: str, key: Key) -> None:
-        self.runner.look(pool, (key,))
+    def _changed(self, pool: str, keys: tuple[Key, ...]) -> None:
+        self.runner.look(pool, keys)
 
     def _staff(self) -> Staff:
         config = self.config

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +11,7 @@ from federation.access.acting import LEAST_UID, Account, account_of
 from federation.errors import Unavailable
 from federation.executors import layout
 from federation.executors.layout import Record
+from federation.executors.marks import Marks
 from federation.executors.spool import Spool
 from federation.model.spec import JobSpec
 from federation.model.states import End, Outcome
@@ -20,6 +21,8 @@ from slurm_plugin.catalogue import MAX_BYTES
 from slurm_plugin.slurm.process import Identity, Runner, Site
 
 log = logging.getLogger(__name__)
+
+Changed = Callable[[tuple[Key, ...]], None]
 
 MAX_TEXT = MAX_BYTES  # of a file of the cluster's; a longer one is cut, and can't be read then
 
@@ -55,11 +58,17 @@ class Host(Protocol):
 
 
 class MountedHost:
-    """This host, with the folders on a file system that every node of the cluster has at the same path."""
+    """This host, with the folders on a file system that every node of the cluster has at the same path.
 
-    def __init__(self, spool: Spool, site: Site, *, least_uid: int = LEAST_UID) -> None:
+    `changed` is told of attempts whose folder shows that they have begun or ended.
+    """
+
+    def __init__(
+        self, spool: Spool, site: Site, *, least_uid: int = LEAST_UID, changed: Changed = lambda _: None
+    ) -> None:
         self._spool, self._least_uid = spool, least_uid
         self._runner = Runner(site)
+        self._marks = Marks(spool, changed)
 
     async def place(self, key: Key, user: str) -> Place:
         return await asyncio.to_thread(self._spool.place, key, await self._account(user))
@@ -67,10 +76,17 @@ class MountedHost:
     async def lay(self, key: Key, spec: JobSpec, user: str) -> str:
         account = await self._account(user)
         await asyncio.to_thread(self._spool.lay, key, account, layout.files(key, spec))
+        self._marks.follow(key, begun=False)
         return str(self._spool.folder(key))
 
     async def records(self, keys: Sequence[Key]) -> Mapping[Key, Record]:
-        return await asyncio.to_thread(self._records, keys)
+        found = await asyncio.to_thread(self._records, keys)
+        for key, record in found.items():
+            if record.uid is None or record.fenced or record.ending is not None:
+                self._marks.drop(key)
+            else:
+                self._marks.follow(key, begun=record.claim is not None)
+        return found
 
     def _records(self, keys: Sequence[Key]) -> dict[Key, Record]:
         found = {}
@@ -88,6 +104,7 @@ class MountedHost:
         return await asyncio.to_thread(self._spool.fence, key, end)
 
     async def forget(self, key: Key) -> None:
+        self._marks.drop(key)
         await asyncio.to_thread(self._spool.forget, key)
 
     async def text(self, path: Path) -> str:
