@@ -1,6 +1,6 @@
 """A run of a job that begins on a virtual node: which burst it is of. Synchronous, on the store's thread."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from federation.overflow.burst import Burst, Claim, SlurmJob, claim, reattached
@@ -21,6 +21,9 @@ class Arrival:
     user: str
     stdout_size: int = 0
     stderr_size: int = 0
+    stdout_own: int = 0  # bytes of those that this proxy has written itself
+    stderr_own: int = 0
+    welcomed: bool = False  # before: it knows how far it is in the job's streams
 
 
 def arrive(store: Store, arrival: Arrival, token: UUID, now: int) -> tuple[Claim, Burst | None]:
@@ -33,11 +36,21 @@ def arrive(store: Store, arrival: Arrival, token: UUID, now: int) -> tuple[Claim
             return Claim.WAIT, before[0]
         burst = _new(arrival, token)
     elif what is Claim.REATTACH and burst is not None:
-        burst = reattached(burst, job, arrival.node)
+        burst = _with_files(reattached(burst, job, arrival.node), arrival)
     else:
         return what, burst
     save(store, burst)
     return what, burst
+
+
+def _with_files(burst: Burst, arrival: Arrival) -> Burst:
+    """As they are now. One that has less than it had before the job is another: all is written to it anew."""
+    burst = replace(burst, stdout_own=arrival.stdout_own, stderr_own=arrival.stderr_own)
+    if arrival.welcomed:
+        return burst
+    stdout_base = max(0, min(burst.stdout_base, arrival.stdout_size - arrival.stdout_own))
+    stderr_base = max(0, min(burst.stderr_base, arrival.stderr_size - arrival.stderr_own))
+    return replace(burst, stdout_base=stdout_base, stderr_base=stderr_base)
 
 
 def _new(arrival: Arrival, token: UUID) -> Burst:
@@ -55,6 +68,8 @@ def _new(arrival: Arrival, token: UUID) -> Burst:
         node=arrival.node,
         pool=arrival.pool,
         limit_s=job.limit_s,
-        stdout_base=arrival.stdout_size,
-        stderr_base=arrival.stderr_size,
+        stdout_base=max(0, arrival.stdout_size - arrival.stdout_own),
+        stderr_base=max(0, arrival.stderr_size - arrival.stderr_own),
+        stdout_own=arrival.stdout_own,
+        stderr_own=arrival.stderr_own,
     )

@@ -19,7 +19,7 @@ from federation.model.spec import JobSpec
 from federation.overflow.arrivals import Arrival
 from federation.overflow.burst import LOOKS, Burst, Claim, Heard, SlurmJob
 from federation.overflow.bursts import burst_of
-from federation.overflow.frames import Hello
+from federation.overflow.frames import Hello, Remark, to_proxy
 from federation.overflow.questions import Wants
 from federation.overflow.request import Rules, files_of, spec_of
 from federation.overflow.slurm_side import SlurmSide
@@ -112,22 +112,15 @@ class Attaching:
             await asyncio.sleep(wait_s)
 
     async def _tell(self, visit: Visit, text: str) -> None:
-        """Once of each run, in its output. Raises ConnectionResetError: its files have another size now, and are told
-        of by a new hello; or those of a burst that is on record have had that much more before it.
-        """
+        """Once of each run, in its output. Raises ConnectionResetError: what its files are now, a new hello tells."""
         run = visit.hello.job_id, visit.hello.restarts
         if run in self._told:
             return
         if len(self._told) >= MOST_TOLD:
             self._told.clear()
         self._told[run] = None
-        size, burst, joined = await visit.remark(text), visit.burst, visit.hello.joined
-        if burst is None:
-            raise ConnectionResetError
-        await self._desk.side.change(
-            burst.token,
-            lambda one: replace(one, stdout_base=one.stdout_base + size * joined, stderr_base=one.stderr_base + size),
-        )
+        await visit.say(to_proxy(Remark(text=text)))
+        raise ConnectionResetError
 
     async def _admitted(self, visit: Visit, job: SlurmJob, nodes: VirtualNodes) -> tuple[Burst, Job] | None:
         """None: not yet. Raises Refused, Unavailable, StoreFull."""
@@ -144,6 +137,9 @@ class Attaching:
             user=visit.caller.user,
             stdout_size=hello.stdout_size,
             stderr_size=hello.stderr_size,
+            stdout_own=hello.own * hello.joined,
+            stderr_own=hello.own,
+            welcomed=hello.stdout_next >= 0,
         )
         async with self._gate:
             try:
@@ -155,15 +151,11 @@ class Attaching:
         if what is Claim.WAIT or burst is None:
             desk.settled()
             return None
-        if (cut := _cut_off(burst, hello)) != burst:
-            await desk.side.change(
-                burst.token, lambda one: replace(one, stdout_base=cut.stdout_base, stderr_base=cut.stderr_base)
-            )
-        await visit.welcome(cut)
+        await visit.welcome(burst)
         if ending:
             await visit.hears(Heard(signal=signal.SIGTERM, from_stepd=True, restarts=hello.restarts))
         known = await desk.runner.read(lambda store: store.job(burst.token))
-        return cut, known or await self._accepted(visit, job, burst, nodes)
+        return burst, known or await self._accepted(visit, job, burst, nodes)
 
     async def _accepted(self, visit: Visit, job: SlurmJob, burst: Burst, nodes: VirtualNodes) -> Job:
         desk, hello = self._desk, visit.hello
@@ -202,13 +194,3 @@ def _check(visit: Visit, job: SlurmJob, partition: str) -> None:
         raise Stale(f"job {hello.job_id} does not run on {hello.node} now")
     if partition not in job.partitions:
         raise Refused(f"job {hello.job_id} did not come through partition {partition}")
-
-
-def _cut_off(burst: Burst, hello: Hello) -> Burst:
-    """A file that has less than it had before the job is not the one that it was: all is written to it anew."""
-    again = hello.stdout_next < 0
-    return replace(
-        burst,
-        stdout_base=min(burst.stdout_base, hello.stdout_size) if again else burst.stdout_base,
-        stderr_base=min(burst.stderr_base, hello.stderr_size) if again else burst.stderr_base,
-    )

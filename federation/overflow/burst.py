@@ -138,7 +138,7 @@ class Burst:
     pool: str  # SITE/POOL
     limit_s: int  # the user's own time limit; 0: none
     phase: Phase = Phase.OPEN
-    stdout_base: int = 0  # size of the job's file when its first proxy began
+    stdout_base: int = 0  # bytes of the job's file that are none of its stream, less the next two
     stderr_base: int = 0
     began_at: int = 0  # when its start elsewhere was first seen; 0: it waits there
     told: int = 0  # what Slurm was told of its time last: seconds of a limit, or when it ends; 0: nothing
@@ -147,6 +147,8 @@ class Burst:
     closed_at: int = 0
     why: str = ""
     written: bool = False  # its proxy has written all that the job wrote
+    stdout_own: int = 0  # bytes that its proxy has written there itself
+    stderr_own: int = 0
 
     @property
     def name(self) -> str:
@@ -191,7 +193,10 @@ def claim(burst: Burst | None, job: SlurmJob, restarts: int) -> Claim:
 def reattached(burst: Burst, job: SlurmJob, node: str) -> Burst:
     """The same, owned by the run that Slurm has now."""
     run = replace(burst, restarts=job.restarts, submitted_at=job.submitted_at, started_at=job.started_at, node=node)
-    return replace(run, told=0) if run != burst else burst
+    if run == burst:
+        return burst
+    stdout_base, stderr_base = burst.stdout_base + burst.stdout_own, burst.stderr_base + burst.stderr_own
+    return replace(run, told=0, stdout_base=stdout_base, stderr_base=stderr_base, stdout_own=0, stderr_own=0)
 
 
 def stopping(burst: Burst, why: str) -> Burst:

@@ -16,7 +16,6 @@ HEAD = struct.Struct(">cI")
 MOST_HELLO = 12 << 20  # bytes: a script of 4 MiB, arguments and environment
 MOST_FROM_PROXY = 64  # bytes of any other frame of a proxy's
 MOST_DATA = 64 << 10  # bytes of output in one frame, which is kept for a proxy that takes none now
-REMARK = b"fed: \n"  # what a proxy writes around a text
 MOST_TEXT = 2000  # bytes of a remark or a refusal
 MOST_FIELDS = 200_000  # of a hello
 MOST_NUMBER = 1 << 62
@@ -47,6 +46,7 @@ class Hello:
     """`stdout_size`, `stderr_size`: bytes in the job's files now. `joined`: both are one file.
 
     `stdout_next`, `stderr_next`: bytes of the job's streams that this very proxy has; -1: it was never welcomed.
+    `own`: bytes that it has written itself, all to stderr.
     """
 
     version: int = VERSION
@@ -61,6 +61,7 @@ class Hello:
     stderr_size: int = 0
     stdout_next: int = -1
     stderr_next: int = -1
+    own: int = 0
     joined: bool = False
     regular: bool = True  # stdout is a regular file
     script: bytes = b""
@@ -225,6 +226,7 @@ def _said(fields: dict[int, bytes]) -> Hello:
         stderr_size=_number(fields, 10, 0),
         stdout_next=_number(fields, 17, -1),
         stderr_next=_number(fields, 18, -1),
+        own=_number(fields, 19, 0),
         joined=fields.get(11) == b"1",
         script=fields.get(12, b""),
         regular=fields.get(16, b"1") == b"1",
@@ -330,6 +332,7 @@ def _fields(hello: Hello) -> list[tuple[int, bytes]]:
         (16, b"%d" % hello.regular),
         *([(17, b"%d" % hello.stdout_next)] if hello.stdout_next >= 0 else []),
         *([(18, b"%d" % hello.stderr_next)] if hello.stderr_next >= 0 else []),
+        *([(19, b"%d" % hello.own)] if hello.own else []),
     ]
 
 

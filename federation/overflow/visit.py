@@ -15,13 +15,11 @@ from federation.model.states import End, Origin
 from federation.overflow.burst import Burst, Ending, Ends, Heard, Way
 from federation.overflow.frames import (
     HEAD,
-    REMARK,
     Acknowledged,
     Ended,
     Hello,
     Ping,
     Refusal,
-    Remark,
     Signalled,
     Welcome,
     from_proxy,
@@ -115,12 +113,6 @@ class Visit:
             raise ConnectionResetError("the output that is here became shorter")
         await self.say(head + data)
 
-    async def remark(self, text: str) -> int:
-        """How many bytes its proxy writes for that."""
-        frame = to_proxy(Remark(text=text))
-        await self.say(frame)
-        return len(frame) - HEAD.size + len(REMARK)
-
     def cut(self) -> None:
         """Another one is there for its job."""
         self._writer.transport.abort()
@@ -162,9 +154,11 @@ class Visit:
     def _begin(self, burst: Burst) -> Welcome:
         """The first bytes that it wants: from where it was, or from what its files have beyond what they had before."""
         hello = self.hello
+        if hello.stdout_next >= 0 and hello.stderr_next >= 0:
+            return Welcome(stdout=hello.stdout_next, stderr=hello.stderr_next)
         return Welcome(
-            stdout=hello.stdout_next if hello.stdout_next >= 0 else max(0, hello.stdout_size - burst.stdout_base),
-            stderr=hello.stderr_next if hello.stderr_next >= 0 else max(0, hello.stderr_size - burst.stderr_base),
+            stdout=max(0, hello.stdout_size - burst.stdout_base - burst.stdout_own),
+            stderr=max(0, hello.stderr_size - burst.stderr_base - burst.stderr_own),
         )
 
     async def _end(self, burst: Burst, job: Job) -> Ended:

@@ -24,6 +24,7 @@ enum tag {
     REGULAR = 16,      /* stdout is a regular file */
     STDOUT_AT = 17,    /* bytes of the job's stream that this proxy has written; not before its first welcome */
     STDERR_AT = 18,
+    OWN = 19,          /* bytes of this proxy's remarks, which are in stderr's file */
 };
 
 #define HELLO_VERSION "1"

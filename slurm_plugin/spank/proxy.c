@@ -90,6 +90,7 @@ static unsigned char body; /* kind of the frame whose output is being read */
 static uint64_t body_at;   /* offset of its next byte */
 static uint32_t body_left; /* 0: between two frames */
 static uint64_t unacked;
+static uint64_t own_bytes; /* of remarks in stderr's file, which are none of the job's */
 
 static struct told_signal signals[SIGNALS];
 static size_t signal_count;
@@ -113,8 +114,11 @@ static void remark(const char *text, size_t size)
     for (int i = 0; i < n - 1; i++)
         if ((unsigned char)line[i] < ' ')
             line[i] = ' ';
-    if (poll(&ready, 1, 0) == 1 && write(err.fd, line, (size_t)n) < 0)
+    ssize_t written = poll(&ready, 1, 0) == 1 ? write(err.fd, line, (size_t)n) : 0;
+    if (written < 0)
         err.gone = errno == EPIPE || errno == EBADF;
+    else
+        own_bytes += (uint64_t)written;
 }
 
 /* -- to the daemon */
@@ -242,6 +246,7 @@ static size_t own_fields(char *to)
     n += number_field(to + n, STDERR_SIZE, "%llu", err.regular ? (unsigned long long)other.st_size : 0);
     n += number_field(to + n, JOINED, "%llu", joined);
     n += number_field(to + n, REGULAR, "%llu", out.regular);
+    n += number_field(to + n, OWN, "%llu", own_bytes);
     if (welcomed) {
         n += number_field(to + n, STDOUT_AT, "%llu", out.at);
         n += number_field(to + n, STDERR_AT, "%llu", err.at);

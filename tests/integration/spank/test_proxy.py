@@ -159,7 +159,13 @@ def test_a_remark_goes_to_stderr_as_one_line(job: Job) -> None:
     job.start()
     line = job.daemon.accept()
     line.hello()
-    line.send(Remark(text="no pool has room: waiting"), Welcome(stdout=0, stderr=0), Ended(by_signal=False, value=0))
+    line.send(Remark(text="no pool has room: waiting"), Ping())
+    wait(lambda: job.err.stat().st_size > 0, "the remark")
+    line.close()
+    line = job.daemon.accept()
+    hello = line.welcome()
+    assert hello.own == hello.stderr_size == len("fed: no pool has room: waiting\n")
+    line.end(0)
     assert job.code() == 0
     assert job.err.read_text() == "fed: no pool has room: waiting\n"
 
@@ -256,7 +262,7 @@ def test_a_daemon_that_never_answers_is_told_of_once_and_waited_for(job: Job) ->
     job.daemon.listen()
     line = job.daemon.accept()
     hello = line.welcome()
-    assert hello.stderr_size == job.err.stat().st_size  # the line is no part of the job's stream
+    assert hello.own == hello.stderr_size == job.err.stat().st_size  # the line is no part of the job's stream
     line.end(0)
     assert job.code() == 0
     assert job.err.read_text() == "fed: the daemon does not answer; waiting\n"

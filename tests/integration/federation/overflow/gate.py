@@ -260,6 +260,7 @@ class Proxy:
         self.files = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
         self.at = {Stream.STDOUT: -1, Stream.STDERR: -1}
         self.remarks: list[str] = []
+        self.own = 0
         self.acknowledges = True
         self.takes, self.is_full = asyncio.Event(), asyncio.Event()  # output; some came that it does not take
         self.takes.set()
@@ -316,6 +317,7 @@ class Proxy:
             stderr_size=len(self.errors),
             stdout_next=self.at[Stream.STDOUT],
             stderr_next=self.at[Stream.STDERR],
+            own=self.own,
         )
 
     async def _take(self, message: FromDaemon) -> None:
@@ -336,7 +338,9 @@ class Proxy:
             case Remark():
                 self.remarks.append(message.text)
                 file = Stream.STDOUT if self.hello.joined else Stream.STDERR
-                self.files[file] += f"fed: {message.text}\n".encode()
+                line = f"fed: {message.text}\n".encode()
+                self.files[file] += line
+                self.own += len(line)
             case Ended() | Refusal():
                 self.ended = message
             case Ping():

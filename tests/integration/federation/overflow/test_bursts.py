@@ -41,6 +41,8 @@ BURST = Burst(
     partitions=("gpu", "vgpu-wait", "cloud"),
     why="so",
     written=True,
+    stdout_own=1,
+    stderr_own=2,
 )
 
 

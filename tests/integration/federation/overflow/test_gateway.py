@@ -16,7 +16,7 @@ from federation.access import local
 from federation.access.rates import Rate
 from federation.config_overflow import OverflowConfig
 from federation.model.states import Origin
-from federation.overflow import gateway, pacing
+from federation.overflow import attaching, gateway, pacing
 from federation.overflow.burst import Phase
 from federation.overflow.bursts import newest_bursts
 from federation.overflow.frames import Acknowledged, Ended, Refusal, Stream
@@ -472,6 +472,37 @@ async def test_a_note_that_slurm_refuses_is_no_word_on_the_job(gate: Gate) -> No
     async with gate.up():
         assert await proxy.run() == exited(2)
     assert (proxy.output, proxy.errors) == (b"", b"")
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_remark_costs_no_byte_of_what_the_next_runs_write(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """Whether a run's file is appended to, or opened anew."""
+    monkeypatch.setattr(attaching, "PATIENCE_S", 0.1)
+    home, said = bytes(gate.home), b"fed: waits: slurmctld does not answer\n"
+    job = gate.job()
+    first = gate.proxy(WAITS % (home, home), job, joined=True)
+    async with gate.up():
+        dies = asyncio.create_task(first.run())
+        await until(lambda: first.output == b"begins\n")
+        dies.cancel()
+        gate.slurm.away = True
+        job = gate.slurm.put(replace(job, restarts=1, submitted_at=200))
+        second = gate.proxy(b"", job, joined=True)
+        second.files[Stream.STDOUT] += first.output * keeps
+        dies = asyncio.create_task(second.run())
+        await until(lambda: bool(second.remarks))
+        gate.slurm.away = False
+        whole = b"begins\n" + said if keeps else said + b"begins\n"
+        await until(lambda: second.welcomed.is_set() and len(second.output) >= len(whole))
+        assert second.output == whole
+        dies.cancel()
+        third = gate.proxy(b"", gate.slurm.put(replace(job, restarts=2, submitted_at=300)), joined=True)
+        third.files[Stream.STDOUT] += second.output * keeps
+        (gate.home / "go-on").touch()
+        assert await third.run() == exited(0)
+    assert third.output == second.output * keeps + b"begins\n" * (not keeps) + b"ends\n"
 
 
 async def test_ends_are_given_out_no_faster_than_a_slurmctld_likes(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
