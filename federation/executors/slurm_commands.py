@@ -132,8 +132,8 @@ HANDED_ON = frozenset({1, 2, 3, 10, 12})  # HUP INT QUIT USR1 USR2: see wrapper.
 
 
 def room(where: Where) -> list[str]:
-    partition = [f"--partition={where.partition}"] if where.partition else []
-    return ["sinfo", "--noheader", "--all", "--local", *partition, "-o", "%C|%l|%a|%P|%G"]
+    partition = f"--partition={where.partition}" if where.partition else "--all"  # sinfo takes one of them
+    return ["sinfo", "--noheader", partition, "--local", "-o", "%C|%l|%a|%P|%G"]
 
 
 def parse_room(text: str, name: str) -> tuple[Room, frozenset[str]]:

@@ -47,9 +47,10 @@ class Offer:
 
 
 def query(where: Where) -> list[str]:
-    partition = [f"--partition={where.partition}"] if where.partition else []
+    """sinfo takes a name or --all, and shows a hidden partition by its name."""
+    partition = f"--partition={where.partition}" if where.partition else "--all"
     columns = ",".join(f"{name}:{width}" for name, width in _COLUMNS.items())
-    return ["sinfo", "--noheader", "--all", "--local", *partition, "-O", columns]
+    return ["sinfo", "--noheader", partition, "--local", "-O", columns]
 
 
 def parse_nodes(text: str, gres: str = GRES, pad: str = PAD) -> list[Nodes]:

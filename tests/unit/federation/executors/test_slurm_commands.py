@@ -1,11 +1,12 @@
 """Slurm's commands: no user's text in a name or a format, and nothing that they print is taken for more than it is."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from federation.executors import layout
+from federation.executors import layout, slurm_slices
 from federation.executors import slurm_commands as commands
 from federation.executors.slurm_commands import Row, Where
 from federation.model.spec import Batch, JobSpec
@@ -120,3 +121,11 @@ def test_a_warning_before_the_limit_comes_as_long_before_the_users_own(
     spec = replace(SPEC, batch=Batch(warning=asked), time_limit_s=limit_s)
     assert passed_on in commands.submit(KEY, spec, "/spool/x", Where())
     assert not any(word.startswith("--signal") for word in commands.submit(KEY, SPEC, "/spool/x", Where()))
+
+
+@pytest.mark.parametrize("asks", [commands.room, slurm_slices.query])
+def test_sinfo_is_given_a_partition_or_told_to_show_all_and_never_both(asks: Callable[[Where], list[str]]) -> None:
+    assert "--all" in asks(Where())
+    named = asks(Where(partition="gpu"))
+    assert "--partition=gpu" in named
+    assert "--all" not in named
