@@ -51,7 +51,7 @@ def texts(config: OverflowConfig, side: CloudSide, paths: GatewayPaths | None = 
         "gateway/plugstack.conf": _plugstack(side, there),
         "gateway/cgroup.conf": _cgroup(),
         "gateway/prolog": gateway.prolog(there),
-        "gateway/slurmd.conf": _unit(side),
+        "gateway/slurmd.conf": _unit(side, there),
         "prolog.d": _guard(there),
     }
 
@@ -105,7 +105,7 @@ def _cgroup() -> str:
     return f"# On gateways: nothing of a job's is there but a proxy.\n{gateway.cgroup_conf()}"
 
 
-def _unit(side: CloudSide) -> str:
+def _unit(side: CloudSide, paths: GatewayPaths) -> str:
     cpus = max(line.cpus for line in side.lines)
     return f"""\
 # On gateways, as /etc/systemd/system/slurmd.service.d/gateway.conf. One that serves several virtual nodes runs a slurmd
@@ -114,7 +114,7 @@ def _unit(side: CloudSide) -> str:
 # The CPUs that slurmd tells. Take this line out where slurm.conf has config_overrides.
 Environment='{gateway.synthetic_cpus(cpus)}'
 # For --get-user-env and --export=NAMES slurmd would run a login shell as the user, before any plugin is asked.
-InaccessiblePaths=/usr/bin/su -/bin/su
+BindReadOnlyPaths={paths.programs}/{gateway.NO_SU}:/bin/su
 """
 
 

@@ -17,6 +17,7 @@ PLUGIN = "vgpu_gateway.so"
 OPTIONS_PLUGIN = "vgpu_burst.so"
 PROXY = "vgpu-proxy"
 NO_TASK = "vgpu-no-task"  # a gateway's TaskProlog: no task starts, should the plugin be gone
+NO_SU = "vgpu-no-su"  # what its slurmd has for su
 PLUGSTACK = "vgpu.conf"  # in the folder that plugstack.conf includes
 
 

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 
 /* For a job with --get-user-env or --export=NONE slurmd runs a login shell as its user before any plugin is asked. */
 static const char *const LOGIN[] = {"/bin/su", "/usr/bin/su"};
+#define NO_SU "vgpu-no-su" /* beside the proxy: what may be in its place */
 
 /* NULL: this host can serve virtual nodes, as far as its files tell. */
 static const char *fault_of(const struct gateway *gateway)
@@ -42,12 +44,29 @@ int check_host(const struct gateway *gateway)
     return REFUSED;
 }
 
+static bool is_no_su(const struct gateway *gateway, const struct stat *su)
+{
+    char path[PATH_MAX];
+    struct stat is;
+    int folder = (int)(strrchr(gateway->proxy, '/') - gateway->proxy);
+    return snprintf(path, sizeof path, "%.*s/" NO_SU, folder, gateway->proxy) < (int)sizeof path && stat(path, &is) == 0 &&
+           is.st_dev == su->st_dev && is.st_ino == su->st_ino && is.st_uid == 0 && (is.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 static const char *fault_of_job(const struct gateway *gateway)
 {
     const char *fault = fault_of(gateway);
-    for (size_t i = 0; fault == NULL && i < sizeof LOGIN / sizeof *LOGIN; i++)
-        if (faccessat(AT_FDCWD, LOGIN[i], X_OK, AT_EACCESS) == 0)
+    size_t there = 0;
+    for (size_t i = 0; fault == NULL && i < sizeof LOGIN / sizeof *LOGIN; i++) {
+        struct stat is;
+        if (stat(LOGIN[i], &is) != 0)
+            continue;
+        there++;
+        if (faccessat(AT_FDCWD, LOGIN[i], X_OK, AT_EACCESS) == 0 && !is_no_su(gateway, &is))
             fault = "slurmd can run su here: it must not, see docs/overflow_plugins.md";
+    }
+    if (fault == NULL && there == 0)
+        fault = "there is no su here: slurmd would end itself, see docs/overflow_plugins.md";
     return fault;
 }
 

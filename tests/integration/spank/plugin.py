@@ -12,6 +12,19 @@ from tests.integration.spank.daemon import SPANK
 _STRICT = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g")
 _SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 WITHOUT_SU = ("unshare", "--mount", "sh", "-c", 'mount --bind /dev/null "$(command -v su)" && exec "$@"', "sh")
+WITHOUT_PROGRAMS = (
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'mount -t tmpfs none "$(dirname "$(command -v su)")" && exec "$@"',
+    "sh",
+)
+
+
+def with_su(program: Path) -> tuple[str, ...]:
+    """In the place of the real one."""
+    return ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" "$(command -v su)" && exec "$@"', str(program))
 
 
 class Context(IntEnum):

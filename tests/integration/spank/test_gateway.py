@@ -3,6 +3,7 @@
 import random
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,16 @@ import pytest
 
 from federation.overflow.frames import Hello, Limit, from_proxy
 from tests.integration.spank.daemon import fields
-from tests.integration.spank.plugin import WITHOUT_SU, Context, Plugin, Ran, Step, build
+from tests.integration.spank.plugin import (
+    WITHOUT_PROGRAMS,
+    WITHOUT_SU,
+    Context,
+    Plugin,
+    Ran,
+    Step,
+    build,
+    with_su,
+)
 
 UNBLOCKABLE = {signal.SIGKILL, signal.SIGSTOP}
 OPTION = b"_SLURM_SPANK_OPTION_vgpu_burst_"
@@ -266,6 +276,27 @@ def test_the_mark_before_a_prolog_says_that_all_is_well_or_what_is_not(plugin: P
     assert mark(plugin, *WITHOUT_SU) == "ok\n"
     (plugin.folder / "proxy").unlink()
     assert mark(plugin, *WITHOUT_SU) == "there is no proxy where proxy= says\n"
+
+
+def test_what_slurmd_may_have_for_su_is_the_program_beside_the_proxy(plugin: Plugin, built: Path) -> None:
+    ours, copy = plugin.folder / "vgpu-no-su", plugin.folder / "copy"
+    for place in (ours, copy):
+        shutil.copy(built / "vgpu-no-su", place)
+    assert mark(plugin, *with_su(ours)) == "ok\n"
+    assert mark(plugin, *with_su(copy)).startswith("slurmd can run su here")
+    ours.chmod(0o775)
+    assert mark(plugin, *with_su(ours)).startswith("slurmd can run su here")
+    assert mark(plugin, *WITHOUT_PROGRAMS).startswith("there is no su here")
+
+
+def test_what_is_there_for_su_says_that_nothing_is_set(built: Path) -> None:
+    """In the words that slurmd waits for."""
+    start, stop = "XXXXSLURMSTARTPARSINGHEREXXXX", "XXXXSLURMSTOPPARSINGHEREXXXXX"
+    command = f"/bin/echo; /bin/echo; /bin/echo; /bin/echo {start}; /usr/sbin/slurmstepd getenv; /bin/echo {stop}"
+    for words in (("-", "alice", "-c", command), ("alice", "-c", command)):
+        ran = subprocess.run([built / "vgpu-no-su", *words], capture_output=True, text=True, check=True)
+        assert ran.stdout == f"{start}\n{stop}\n"
+    assert subprocess.run([built / "vgpu-no-su"], capture_output=True, check=True).stdout == b""
 
 
 def test_a_mark_is_a_new_file_of_roots(plugin: Plugin) -> None:

@@ -55,6 +55,10 @@ def test_the_plugin_and_the_prolog_know_the_daemons_socket() -> None:
     )
 
 
+def test_a_gateways_slurmd_has_our_program_for_su() -> None:
+    assert "BindReadOnlyPaths=/usr/libexec/vgpu/vgpu-no-su:/bin/su\n" in texts(OURS, SIDE)["gateway/slurmd.conf"]
+
+
 GOOD = {
     "ClusterName": "hpc",
     "PrologFlags": "Alloc",
