@@ -27,6 +27,7 @@ class JobRun:
     requeue: bool  # Slurm would accept a requeue of it
     limit_s: int = 0  # its time limit; 0: none, or not known
     batch_host: str = ""  # where its batch script runs; empty: it has none of its own
+    submitted_at: int = 0  # Unix seconds; of the requeue when it was requeued; told by `run_of` only
     elsewhere: bool = False  # it may be running at another site; told by `run_of` only
 
     @property

@@ -1,7 +1,8 @@
-"""The agent's two questions to Slurm about a run: which run is this, and will you take it back?"""
+"""What the agent asks Slurm about a run: which is it, may you have forgotten another, will you take it back?"""
 
 import asyncio
 import logging
+import time
 
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.ports import JobRun, Slurm
@@ -10,6 +11,10 @@ log = logging.getLogger(__name__)
 
 ASK_TRIES = 5  # times a prolog asks which run this is
 ASK_PAUSE_S = 1.0  # between two of them
+SETTLE_S = 10.0  # after slurmctld's start: three looks of a federation's daemon at what it has open elsewhere
+RESTART_S = 2  # no slurmctld starts a job, ends, and comes back to start it again, in less
+BOOT_KNOWN_S = 1.0  # likewise, since it was asked
+AWAY_S = 90.0  # longest that a prolog tries to have a job sent back that must not start here
 _OVER = (
     "COMPLET",
     "CANCEL",
@@ -53,10 +58,47 @@ def is_over(run: JobRun) -> bool:
     return run.key.started_at <= 0 or run.state.startswith(_OVER)
 
 
-async def turn_away(slurm: Slurm, run: JobRun, why: str) -> None:
+class Boots:
+    """How much longer it could turn out that slurmctld has forgotten a run before this one, with our note on the job.
+
+    A slurmctld that is killed loses what happened since it saved its state, seconds ago. A job that it had started on a
+    virtual node then starts anew, here perhaps; who has it open elsewhere sends it back, or writes its note again.
+    """
+
+    def __init__(self, slurm: Slurm) -> None:
+        self._slurm = slurm
+        self._asked: asyncio.Task[int] | None = None
+        self._asked_at = 0.0
+
+    async def left_s(self, run: JobRun) -> float:
+        """0 at once for a job that has not waited: no slurmctld ends and comes back in that time."""
+        if run.elsewhere or run.key.started_at - run.submitted_at < RESTART_S:
+            return 0.0
+        boot = await asyncio.shield(self._boot())
+        if boot < 0:
+            return SETTLE_S
+        age_s = run.key.started_at - boot  # by slurmctld's clock
+        return SETTLE_S - age_s if run.submitted_at < boot and 0 <= age_s < SETTLE_S else 0.0
+
+    def _boot(self) -> "asyncio.Task[int]":
+        """One question serves the prologs of a moment."""
+        if self._asked is None or time.monotonic() - self._asked_at > BOOT_KNOWN_S:
+            self._asked, self._asked_at = asyncio.create_task(self._started_at()), time.monotonic()
+        return self._asked
+
+    async def _started_at(self) -> int:
+        """-1: it does not say."""
+        try:
+            return await self._slurm.started_at()
+        except SlurmError as error:
+            log.warning("run.no_boot_time", extra={"error": str(error)})
+            return -1
+
+
+async def turn_away(slurm: Slurm, run: JobRun, why: str) -> bool:
     """No slice for a job that Slurm has started: back into the queue if it can go there, else cancelled.
 
-    If neither can be done now, the task prolog still keeps the job from running without its slice.
+    False: neither can be done now. The task prolog still keeps the job from running without its slice.
     """
     job_id = run.key.job_id
     try:
@@ -66,3 +108,5 @@ async def turn_away(slurm: Slurm, run: JobRun, why: str) -> None:
             await slurm.cancel(run.key, why)
     except SlurmError as error:
         log.error("bind.not_turned_away", extra={"job_id": job_id, "error": str(error)})  # noqa: TRY400
+        return False
+    return True

@@ -8,12 +8,13 @@ all grants are held against Slurm's own list now and then.
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from slurm_plugin.agent.binding import Binding, Outcome, Rules, grant_of
 from slurm_plugin.agent.book import MAX_WITHOUT, Book
-from slurm_plugin.agent.cluster import ask_run, is_over, turn_away
+from slurm_plugin.agent.cluster import AWAY_S, Boots, ask_run, is_over, turn_away
 from slurm_plugin.agent.ledger import Ledger
 from slurm_plugin.agent.slices import Slices
 from slurm_plugin.agent.store import Store
@@ -37,6 +38,7 @@ class Runs:
         self.rules = rules
         self.book = book
         self._slurm = slurm
+        self._boots = Boots(slurm)
         self._store = store
         self.ledger = Ledger(store, slices, threads, changed=lambda: slices.moved())
         self.binding = Binding(rules, book, ledger=self.ledger, slices=slices, give_back=self.release_lost)
@@ -92,14 +94,18 @@ class Runs:
         async with self._lock(job_id):
             self.book.doubted.add(job_id)  # what is known of this id is an older run's, if Slurm does not say otherwise
             try:
-                run = await ask_run(self._slurm, job_id, pause_s=self.rules.ask_pause_s)
+                run = await self._ask(job_id)
+                if run is not None and (left_s := await self._boots.left_s(run)):
+                    log.info("bind.settles", extra={"job_id": job_id, "wait_s": left_s})
+                    await asyncio.sleep(left_s)
+                    run = await self._ask(job_id)
             except SlurmError:
                 return  # its tasks ask again
             want = None if run is None else await self._still_wanted(run)
             self.claims.garbled.discard(job_id)  # nothing of this run has begun, and whatever was before it has ended
             if run is not None and run.elsewhere:
                 log.warning("bind.elsewhere", extra={"job_id": job_id, "started_at": run.key.started_at})
-                await turn_away(self._slurm, run, "vgpu: this job may be running at another site")
+                await self._send_back(run)
                 return
             if run is None or want is None:
                 return
@@ -107,6 +113,20 @@ class Runs:
                 log.warning("bind.none", extra={"job_id": job_id, "class": want.gres_class, "count": want.count})
                 why = f"no {want.gres_class} slice on {self.rules.node} within {self.rules.wait_s:g} s"
                 await turn_away(self._slurm, run, f"vgpu: {self.ledger.fault or why}")
+
+    async def _ask(self, job_id: int) -> JobRun | None:
+        return await ask_run(self._slurm, job_id, pause_s=self.rules.ask_pause_s)
+
+    async def _send_back(self, run: JobRun) -> None:
+        """A job that may be running at another site: until Slurm takes it, or has another run of it, or none."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(AWAY_S):
+                while not await turn_away(self._slurm, run, "vgpu: this job may be running at another site"):
+                    await asyncio.sleep(self.rules.ask_pause_s)
+                    with suppress(SlurmError):
+                        found = await self._ask(run.key.job_id)
+                        if found is None or found.key != run.key:
+                            return
 
     async def late(self, job_id: int) -> bool:
         """A task of a run that has no entry: its prolog may have found no agent. True: it now has all it asked for.
@@ -118,7 +138,7 @@ class Runs:
                 return True  # another task of it was first
             try:
                 async with asyncio.timeout(LATE_S):
-                    run = await ask_run(self._slurm, job_id, pause_s=self.rules.ask_pause_s)
+                    run = await self._ask(job_id)
             except TimeoutError:
                 raise SlurmUnavailable(f"Slurm said nothing of job {job_id} in {LATE_S:g} s") from None
             want = None if run is None else await self._still_wanted(run)

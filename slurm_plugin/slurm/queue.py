@@ -19,7 +19,7 @@ RUN_FIELDS = (
     *("JobID", "UserID", "StartTime", "State", "BatchFlag", "BatchHost", "HetJobID", "Requeue", "TimeLimit"),
     "tres-per-node",
 )
-START_FIELDS = (*RUN_FIELDS, "admin_comment")  # of one job that starts
+START_FIELDS = (*RUN_FIELDS, "SubmitTime", "admin_comment")  # of one job that starts
 # In the AdminComment of a job that runs at another site, or may: so the note of a federation's daemon begins.
 ELSEWHERE = 'fed:{"open":1'
 # By the letters of `squeue -o`: `-O` has no word for the nodes that a job excludes.
@@ -67,9 +67,10 @@ def job_runs(rows: Iterable[Sequence[str]]) -> list[JobRun]:
 
 def run_of(rows: Iterable[Sequence[str]], job_id: int) -> JobRun | None:
     """Rows of START_FIELDS: the run of this job. Raises SlurmError when what it asks for can't be read."""
-    for *row, comment in rows:
+    for *row, submitted, comment in rows:
         if _number(row[0]) == job_id:
-            return replace(_job_run(row, parse_gres(row[-1])), elsewhere=ELSEWHERE in comment)
+            run = _job_run(row, parse_gres(row[-1]))
+            return replace(run, submitted_at=_number(submitted), elsewhere=ELSEWHERE in comment)
     return None
 
 

@@ -40,9 +40,9 @@
 #define UNKNOWN_JOB "invalid job id" /* what squeue says, from slurmctld */
 #define BOOT_TIME "BOOT_TIME"
 
-static const char FIELDS[] = "JobID:12,UserID:12,StartTime:12,BatchFlag:12,Requeue:12,ArrayJobID:12,ArrayTaskID:12,"
+static const char FIELDS[] = "JobID:12,UserID:12,SubmitTime:12,StartTime:12,BatchFlag:12,Requeue:12,ArrayJobID:12,ArrayTaskID:12,"
                              "HetJobID:12,State:12,tres-per-node:2048,admin_comment:4096";
-enum column { JOB, USER, START, BATCH, REQUEUE, ARRAY, ELEMENT, HET, STATE, COLUMNS };
+enum column { JOB, USER, SUBMIT, START, BATCH, REQUEUE, ARRAY, ELEMENT, HET, STATE, COLUMNS };
 
 enum word { SILENT, UNKNOWN, KNOWN }; /* Slurm's, on a job */
 
@@ -208,8 +208,8 @@ static int unsettled_ms(const struct site *site, const struct run *run)
     char digits[NUMBER + 1] = "";
     if (line == NULL || sscanf(line, "\n" BOOT_TIME " = %12[0-9]", digits) != 1)
         return SETTLE_S * 1000;
-    long age = run->number[START] - integer(digits, LONG_MAX); /* both by slurmctld's clock */
-    return age < 0 || age >= SETTLE_S ? 0 : (int)(SETTLE_S - age) * 1000;
+    long boot = integer(digits, LONG_MAX), age = run->number[START] - boot; /* all by slurmctld's clock */
+    return run->number[SUBMIT] >= boot || age < 0 || age >= SETTLE_S ? 0 : (int)(SETTLE_S - age) * 1000;
 }
 
 /* The same once that can't turn out any more. */

@@ -1,10 +1,12 @@
 """What a run is given when its prolog comes."""
 
 import asyncio
+import itertools
 from dataclasses import replace
 
 import pytest
 
+from slurm_plugin.agent import cluster
 from slurm_plugin.agent.cluster import ASK_TRIES
 from slurm_plugin.errors import NoRoom, NvmlError, SlurmError, SlurmUnavailable
 from slurm_plugin.model import Step
@@ -181,17 +183,81 @@ async def test_what_an_older_run_has_is_taken_back_all_the_same(bench: Bench) ->
         assert (bench.held(), bench.slurm.requeued) == ({}, [1])
 
 
-async def test_a_slurm_that_does_not_take_it_back_now_lets_no_task_of_it_start(bench: Bench) -> None:
+NO_ANSWER, REFUSED = SlurmUnavailable("no answer"), SlurmError("Requested operation is presently disabled")
+
+
+@pytest.mark.parametrize("answers", [(None, NO_ANSWER), (None, REFUSED, None, NO_ANSWER)])
+async def test_a_job_that_may_run_at_another_site_is_sent_back_until_slurm_takes_it(
+    bench: Bench, answers: tuple[SlurmError | None, ...]
+) -> None:
     async with bench.running():
         bench.slurm.runs[1] = run(1, "", elsewhere=True)
-        answers = iter((None, SlurmUnavailable("no answer")))
+        left = iter(answers)
 
         def answer() -> None:
-            if error := next(answers, None):
+            if error := next(left, None):
                 raise error
+
+        bench.slurm.answer = answer
+        await bench.runs.prolog(1)
+        assert bench.slurm.requeued == [1]
+        assert not bench.book.knows(1)
+        assert await bench.runs.late(1) is False
+
+
+async def test_a_job_that_slurm_never_takes_back_is_let_go_once_its_run_is_over(bench: Bench) -> None:
+    async with bench.running():
+        bench.slurm.runs[1] = run(1, "", elsewhere=True)
+        calls = itertools.count()
+
+        def answer() -> None:
+            if (nth := next(calls)) == 2:
+                bench.slurm.runs[1] = run(1, "", state="COMPLETING", elsewhere=True)
+            elif nth % 2:
+                raise REFUSED
 
         bench.slurm.answer = answer
         await bench.runs.prolog(1)
         assert bench.slurm.requeued == []
         assert not bench.book.knows(1)
-        assert await bench.runs.late(1) is False
+
+
+@pytest.mark.parametrize("error", [None, NO_ANSWER])
+async def test_what_a_slurmctld_forgot_that_has_just_come_back_is_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: SlurmError | None
+) -> None:
+    """It has lost the note with the start; the daemon that has the job open writes it anew."""
+    monkeypatch.setattr(cluster, "SETTLE_S", 0.05)
+
+    def booted_at() -> int:
+        bench.slurm.runs[1] = run(1, elsewhere=True)
+        if error is not None:
+            raise error
+        return 100
+
+    async with bench.running():
+        bench.slurm.booted_at = booted_at
+        await bench.start(1, submitted_at=90)
+        assert bench.slurm.requeued == [1]
+        assert bench.held() == {}
+
+
+@pytest.mark.parametrize(
+    ("submitted_at", "booted_at"), [(96, 95), (10, 80), (90, 101)], ids=["new", "long ago", "known since"]
+)
+async def test_what_slurmctld_can_not_have_forgotten_is_not_waited_for(
+    bench: Bench, submitted_at: int, booted_at: int
+) -> None:
+    async with bench.running(), asyncio.timeout(cluster.SETTLE_S / 2):
+        bench.slurm.booted_at = lambda: booted_at
+        await bench.start(1, submitted_at=submitted_at)
+        assert bench.held() == {1: (FIRST,)}
+
+
+async def test_a_job_that_has_not_waited_costs_no_question_more(bench: Bench) -> None:
+    asked = itertools.count()
+    async with bench.running():
+        bench.slurm.booted_at = lambda: next(asked)
+        await bench.start(1, submitted_at=99)
+        assert bench.held() == {1: (FIRST,)}
+    assert next(asked) == 0

@@ -105,8 +105,9 @@ def row(
     of: int = 0,
     state: str = "RUNNING",
     comment: str = "",
+    submitted: int = 1699990000,
 ) -> str:
-    numbers = (job, 1000, 1700000000, batch, 1, of or job, array, leader, state)
+    numbers = (job, 1000, submitted, 1700000000, batch, 1, of or job, array, leader, state)
     return "".join(f"{one!s:<12}" for one in numbers) + f"{request:<2048}{comment:<4096}"
 
 
@@ -196,7 +197,7 @@ def test_nothing_starts_on_a_node_without_an_agent_before_slurm_has_spoken(hook:
 
 
 def test_a_job_is_sent_back_until_slurm_takes_it(hook: Hook) -> None:
-    again = f'[ -e {hook.folder}/n ] || {{ touch {hook.folder}/n; exit 1; }}'
+    again = f"[ -e {hook.folder}/n ] || {{ touch {hook.folder}/n; exit 1; }}"
     slurm = Slurm(hook, row(12, "N/A"), scontrol=again)
     assert hook.run("vgpu-hook", "away", SLURM_JOB_ID="12").returncode == 0
     assert slurm.ends == ["scontrol requeue 12"] * 2
@@ -238,9 +239,11 @@ def test_what_a_slurmctld_forgot_that_has_just_come_back_is_waited_for(hook: Hoo
     assert not (hook.marks / "12").exists()
 
 
-def test_a_slurmctld_that_came_back_after_the_start_has_not_forgotten_it(hook: Hook) -> None:
-    slurm = Slurm(hook, row(12, "N/A"), scontrol=f"echo; echo BOOT_TIME = {1700000000 + 2}")
+@pytest.mark.parametrize(("submitted_s", "boot_s"), [(-60, 2), (-1, -1)], ids=["known since", "new"])
+def test_what_slurmctld_can_not_have_forgotten_is_not_waited_for(hook: Hook, submitted_s: int, boot_s: int) -> None:
+    rows = row(12, "N/A", submitted=1700000000 + submitted_s)
+    slurm = Slurm(hook, rows, scontrol=f"echo; echo BOOT_TIME = {1700000000 + boot_s}")
     began = time.monotonic()
     assert hook.run("vgpu-guard", SLURM_JOB_ID="12").returncode == 0
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 1
     assert slurm.ends == []

@@ -106,6 +106,7 @@ class FakeSlurm:
         self.cancelled: list[tuple[int, str]] = []
         self.elsewhere: set[int] = set()  # jobs that have left this node and go on on others
         self.answer: Callable[[], None] = lambda: None
+        self.booted_at: Callable[[], int] = lambda: 0
 
     async def run_of(self, job_id: int) -> JobRun | None:
         self.answer()
@@ -140,7 +141,7 @@ class FakeSlurm:
         return None
 
     async def started_at(self) -> int:
-        return 0
+        return self.booted_at()
 
     async def job_ids(self) -> JobIds:
         return JobIds(following=1, most=1)

@@ -194,7 +194,7 @@ def test_a_run_that_is_over_has_no_name(uid: str, start: str, state: str) -> Non
 
 def test_a_request_that_can_not_be_read_is_not_to_ask_for_nothing() -> None:
     rows = [run(JobID="6"), run(tres_per_node="gres:x:a:b:c")]
-    starting = [[*row, ""] for row in rows]
+    starting = [[*row, "0", ""] for row in rows]
     with pytest.raises(SlurmError, match="is not a GRES"):
         queue.run_of(starting, 7)
     assert queue.run_of(starting, 8) is None
@@ -212,9 +212,9 @@ def test_a_request_that_can_not_be_read_is_not_to_ask_for_nothing() -> None:
     ],
 )
 def test_a_job_that_may_run_at_another_site_is_told_by_the_note_on_it(comment: str, elsewhere: bool) -> None:
-    found = queue.run_of([[*run(), comment]], 7)
+    found = queue.run_of([[*run(), "1700000000", comment]], 7)
     assert found is not None
-    assert found.elsewhere is elsewhere
+    assert (found.elsewhere, found.submitted_at) == (elsewhere, 1700000000)
 
 
 def test_steps_by_task_and_by_node() -> None:
