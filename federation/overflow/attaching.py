@@ -16,7 +16,7 @@ from federation.desk.submit import check_crosses
 from federation.errors import Refused, StoreFull, Unavailable
 from federation.model.job import Job
 from federation.model.spec import JobSpec
-from federation.overflow.arrivals import Arrival
+from federation.overflow.arrivals import Arrival, began_at
 from federation.overflow.burst import LOOKS, Burst, Claim, Heard, SlurmJob
 from federation.overflow.bursts import burst_of
 from federation.overflow.frames import Hello, Remark, to_proxy
@@ -107,15 +107,16 @@ class Attaching:
             except (Unavailable, StoreFull) as error:
                 log.info("proxy.waits", extra={"job": visit.hello.job_id, "code": error.code, "why": str(error)})
                 why = str(error)
-            if why and asyncio.get_running_loop().time() - since > PATIENCE_S:
+            told = (visit.hello.job_id, visit.hello.restarts) in self._told
+            if told and visit.burst is None:
+                raise ConnectionResetError  # it comes again in a few seconds, and others have a turn meanwhile
+            if why and not told and asyncio.get_running_loop().time() - since > PATIENCE_S:
                 await self._tell(visit, f"waits: {why}")
             await asyncio.sleep(wait_s)
 
     async def _tell(self, visit: Visit, text: str) -> None:
         """Once of each run, in its output. Raises ConnectionResetError: what its files are now, a new hello tells."""
         run = visit.hello.job_id, visit.hello.restarts
-        if run in self._told:
-            return
         if len(self._told) >= MOST_TOLD:
             self._told.clear()
         self._told[run] = None
@@ -141,6 +142,7 @@ class Attaching:
             stderr_own=hello.own,
             welcomed=hello.stdout_next >= 0,
         )
+            began_at=began_at(hello.env),
         async with self._gate:
             try:
                 what, burst = await desk.side.arrived(arrival)
@@ -155,7 +157,9 @@ class Attaching:
         if ending:
             await visit.hears(Heard(signal=signal.SIGTERM, from_stepd=True, restarts=hello.restarts))
         known = await desk.runner.read(lambda store: store.job(burst.token))
-        return burst, known or await self._accepted(visit, job, burst, nodes)
+        found = known or await self._accepted(visit, job, burst, nodes)
+        visit.hello = replace(visit.hello, script=b"", args=(), env=())  # up to 12 MiB that nobody wants any more
+        return burst, found
 
     async def _accepted(self, visit: Visit, job: SlurmJob, burst: Burst, nodes: VirtualNodes) -> Job:
         desk, hello = self._desk, visit.hello

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import resource
 import signal
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from federation.access.local import Caller, caller_of, listening
@@ -24,9 +24,10 @@ from federation.overflow.visit import Staff, Visit
 
 log = logging.getLogger(__name__)
 
-MOST_STRANGERS = 500  # connections of one user that have not said yet which job they are of
+MOST_STRANGERS = 500  # connections of one user whose job is not attached yet
+MOST_KEPT = 64 << 20  # bytes of their hellos
 SMALL_HELLO = 64 << 10  # bytes; larger ones are read a few at a time
-MOST_HELLOS = 16
+MOST_HELLOS, MOST_HELLOS_OF_ONE = 16, 4  # of all users, and of one
 READ_BYTES = 4096  # of what a proxy that was told its end says yet
 HELLO_S = 30.0  # longest wait for one
 GONE_S = 30.0  # longest wait for a proxy that was told its end to go
@@ -38,13 +39,22 @@ class Gateway:
     def __init__(self, attaching: Attaching, staff: Staff) -> None:
         self._attaching, self._staff = attaching, staff
         self._strangers: Counter[int] = Counter()
+        self._kept: Counter[int] = Counter()
         self._reading = asyncio.Semaphore(MOST_HELLOS)
+        self._reading_of: defaultdict[int, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(MOST_HELLOS_OF_ONE)
+        )
         self._visits: dict[int, Visit] = {}  # by job id: the newest proxy is the one that counts
 
     @property
-    def attached(self) -> int:
-        """Proxies that are being served."""
-        return len(self._visits)
+    def visits(self) -> tuple[Visit, ...]:
+        """Of proxies that are being served."""
+        return tuple(self._visits.values())
+
+    @property
+    def strangers(self) -> int:
+        """Connections whose job is not attached yet."""
+        return self._strangers.total()
 
     @asynccontextmanager
     async def open(self, path: Path) -> AsyncIterator[None]:
@@ -73,8 +83,10 @@ class Gateway:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             caller = _caller(writer)
-            hello = await self._hello(caller, reader)
-            last = await self._attend(Visit(self._staff, caller, hello, writer), reader)
+            with ExitStack() as counts:  # until its job is attached
+                counts.enter_context(_counted(self._strangers, caller.uid, 1, MOST_STRANGERS))
+                hello = await self._hello(caller, reader, counts)
+                last = await self._attend(Visit(self._staff, caller, hello, writer), reader, counts)
             async with asyncio.timeout(GONE_S):
                 writer.write(last)
                 await writer.drain()
@@ -98,33 +110,23 @@ class Gateway:
                     await writer.wait_closed()
             writer.transport.abort()
 
-    async def _hello(self, caller: Caller, reader: asyncio.StreamReader) -> Hello:
-        with self._stranger(caller):
-            async with asyncio.timeout(HELLO_S):
-                head = await reader.readexactly(HEAD.size)
-                kind, size = length(head, most_hello=MOST_HELLO)
-                async with self._reading if size > SMALL_HELLO else nullcontext():
-                    message = _read(kind, await reader.readexactly(size))
+    async def _hello(self, caller: Caller, reader: asyncio.StreamReader, counts: ExitStack) -> Hello:
+        async with asyncio.timeout(HELLO_S), AsyncExitStack() as turns:
+            head = await reader.readexactly(HEAD.size)
+            kind, size = length(head, most_hello=MOST_HELLO)
+            counts.enter_context(_counted(self._kept, caller.uid, size, MOST_KEPT))
+            if size > SMALL_HELLO:
+                await turns.enter_async_context(self._reading_of[caller.uid])
+                await turns.enter_async_context(self._reading)
+            message = _read(kind, await reader.readexactly(size))
         if not isinstance(message, Hello):
             raise ValueError("the first that a proxy says must be its hello")  # noqa: TRY004 - of what was said
         return message
 
-    @contextmanager
-    def _stranger(self, caller: Caller) -> Iterator[None]:
-        if self._strangers[caller.uid] >= MOST_STRANGERS:
-            raise ConnectionRefusedError
-        self._strangers[caller.uid] += 1
-        try:
-            yield
-        finally:
-            self._strangers[caller.uid] -= 1
-            if not self._strangers[caller.uid]:
-                del self._strangers[caller.uid]
-
-    async def _attend(self, visit: Visit, reader: asyncio.StreamReader) -> bytes:
+    async def _attend(self, visit: Visit, reader: asyncio.StreamReader, counts: ExitStack) -> bytes:
         """The last frame that it is to get. Raises what ends its connection, and nothing else."""
         listening_to = asyncio.create_task(visit.listen(reader))
-        working = asyncio.create_task(self._work(visit))
+        working = asyncio.create_task(self._work(visit, counts))
         try:
             await asyncio.wait((listening_to, working), return_when=asyncio.FIRST_COMPLETED)
             return working.result() if working.done() else await _raised(listening_to)
@@ -136,9 +138,10 @@ class Gateway:
             if self._visits.get(visit.hello.job_id) is visit:
                 del self._visits[visit.hello.job_id]
 
-    async def _work(self, visit: Visit) -> bytes:
+    async def _work(self, visit: Visit, counts: ExitStack) -> bytes:
         try:
             burst, job = await self._attaching.attached(visit)
+            counts.close()
             self._comes(visit)
             return to_proxy(await visit.served(burst, job))
         except Stale as error:
@@ -154,6 +157,20 @@ class Gateway:
         if before is not None:
             before.cut()
         self._visits[visit.hello.job_id] = visit
+
+
+@contextmanager
+def _counted(counts: Counter[int], uid: int, more: int, most: int) -> Iterator[None]:
+    """Raises ConnectionRefusedError for more than one user may have: it comes again."""
+    if counts[uid] + more > most:
+        raise ConnectionRefusedError
+    counts[uid] += more
+    try:
+        yield
+    finally:
+        counts[uid] -= more
+        if not counts[uid]:
+            del counts[uid]
 
 
 def _read(kind: bytes, payload: bytes) -> FromProxy | None:

@@ -15,14 +15,15 @@ import pytest
 from federation.access import local
 from federation.access.rates import Rate
 from federation.config_overflow import OverflowConfig
+from federation.errors import Unavailable
 from federation.model.states import Origin
 from federation.overflow import attaching, gateway, pacing
-from federation.overflow.burst import Phase
+from federation.overflow.burst import Phase, SlurmJob
 from federation.overflow.bursts import newest_bursts
-from federation.overflow.frames import Acknowledged, Ended, Refusal, Stream
+from federation.overflow.frames import Acknowledged, Ended, Hello, Refusal, Stream, to_daemon
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
-from tests.integration.federation.overflow.gate import OTHER, USER, Gate, Proxy, connected, until
+from tests.integration.federation.overflow.gate import NODE, OTHER, USER, Gate, Proxy, connected, until
 
 
 @pytest.fixture
@@ -428,6 +429,66 @@ async def test_one_user_can_not_take_all_connections_by_saying_nothing(
         assert await group.create_task(gate.proxy(b"exit 2\n").run()) == exited(2)
         for _, writer in silent:
             writer.close()
+
+
+async def said_hello(gate: Gate, script: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A proxy of OTHER's, of a job that Slurm does not tell of now."""
+    reader, writer = await asyncio.open_unix_connection(sock=connected(gate.socket, OTHER))
+    writer.write(to_daemon(Hello(job_id=7, node=NODE, script=script)))
+    return reader, writer
+
+
+@pytest.mark.parametrize(("most", "script"), [("MOST_STRANGERS", b""), ("MOST_KEPT", b"#" * 80_000)])
+async def test_one_user_can_not_have_all_memory_by_waiting(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, most: str, script: bytes
+) -> None:
+    monkeypatch.setattr(gateway, most, 3 if most == "MOST_STRANGERS" else 300_000)
+    whole = gate.slurm.job
+
+    async def job(job_id: int) -> SlurmJob | None:
+        if job_id == 7:
+            raise Unavailable("no word of this one")
+        return await whole(job_id)
+
+    monkeypatch.setattr(gate.slurm, "job", job)
+    async with gate.up() as up:
+        three = [await said_hello(gate, script) for _ in range(3)]
+        await until(lambda: up.overflow.gateway.strangers == 3)
+        reader, writer = await said_hello(gate, script)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""  # and no word of what it waits for
+        assert up.overflow.gateway.strangers == 3
+        assert await gate.proxy(b"exit 2\n").run() == exited(2)
+        await until(lambda: up.overflow.gateway.strangers == 0)  # they are to come again: others have a turn
+        for _, one in (*three, (reader, writer)):
+            one.close()
+
+
+async def test_one_user_can_not_keep_others_hellos_from_being_read(gate: Gate) -> None:
+    async with gate.up():
+        slow = [await asyncio.open_unix_connection(sock=connected(gate.socket, OTHER)) for _ in range(16)]
+        for _, writer in slow:
+            writer.write(b"H\0\1\xff\xff")
+        async with asyncio.timeout(20):  # less than the longest wait for one
+            assert await gate.proxy(b"exit 2\n#" + b"x" * 100_000).run() == exited(2)
+        for _, writer in slow:
+            writer.close()
+
+
+async def test_of_a_run_that_goes_on_with_what_runs_no_script_is_kept(gate: Gate) -> None:
+    home = bytes(gate.home)
+    job = gate.job()
+    first = gate.proxy(WAITS % (home, home), job)
+    async with gate.up() as up:
+        dies = asyncio.create_task(first.run())
+        await gate.waits_for(gate.home / "begun")
+        dies.cancel()
+        second = gate.proxy(b"touch wrong\n", gate.slurm.put(replace(job, restarts=1, submitted_at=200)))
+        running = asyncio.create_task(second.run())
+        await until(lambda: second.output == b"begins\n")
+        assert [one.hello.script for one in up.overflow.gateway.visits] == [b""]
+        (gate.home / "go-on").touch()
+        assert await running == exited(0)
 
 
 # -- Slurm, or the disk, is away
