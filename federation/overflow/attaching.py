@@ -5,6 +5,7 @@ Crash: what was written down is found by the next hello, and gone on with.
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -169,11 +170,22 @@ class Attaching:
         wants = replace(wants, warning=warning)
         rules = Rules(environment=desk.environment(), pool=burst.pool, shared_files=nodes.shared_files)
         own = replace(job, limit_s=burst.limit_s)  # not what Slurm has been told since
-        spec = await self._staged(spec_of(hello, own, wants, burst.user, rules), hello, burst)
+        spec = spec_of(hello, own, wants, burst.user, rules)
+        if nodes.shared_files or spec.outputs or files_of(hello).inputs:
+            await self._check_folder(hello)
+        spec = await self._staged(spec, hello, burst)
         check_crosses(spec)
         accepted = await desk.side.accept(burst.token, spec)
         visit.hello = replace(hello, script=b"", args=(), env=())  # up to 12 MiB that nobody wants any more
         return accepted
+
+    async def _check_folder(self, hello: Hello) -> None:
+        """slurmstepd goes on in /tmp, anybody's, where it can't enter a job's folder. Raises Unavailable."""
+        if hello.folder and not _is_tmp(hello.folder):
+            return
+        wanted = os.fsencode(await self._desk.slurm.folder(hello.job_id))
+        if not hello.folder or not await asyncio.to_thread(_leads_to_tmp, wanted):
+            raise Unavailable("its folder is not on this gateway: requeue it once it is")
 
     async def _staged(self, spec: JobSpec, hello: Hello, burst: Burst) -> JobSpec:
         """With its files, and where those it leaves are brought. Nothing where both sites share them."""
@@ -185,6 +197,15 @@ class Attaching:
         source = Source(account=account, folder=hello.folder, patterns=patterns)
         async with self._taking:
             return replace(spec, inputs=await take(self._desk.spool, burst.token, source))
+
+
+def _is_tmp(folder: bytes) -> bool:
+    """The folder that getcwd(3) names in it."""
+    return folder == os.path.realpath(b"/tmp")
+
+
+def _leads_to_tmp(folder: bytes) -> bool:
+    return _is_tmp(os.path.realpath(folder))
 
 
 def _check(visit: Visit, job: SlurmJob, partition: str) -> None:

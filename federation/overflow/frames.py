@@ -55,7 +55,7 @@ class Hello:
     task_id: int = -1  # -1: of no array
     restarts: int = 0
     node: str
-    folder: bytes = b"/"
+    folder: bytes = b""  # absolute; empty: it is in none that there is
     umask: int = 0o022
     stdout_size: int = 0
     stderr_size: int = 0
@@ -213,6 +213,8 @@ def _said(fields: dict[int, bytes]) -> Hello:
         raise ValueError("a hello without its node")
     if not 1 <= (job_id := _number(fields, 2)) <= MOST_JOB_ID:
         raise ValueError(f"no job has the id {job_id}")
+    if (folder := fields.get(7, b"")) and not folder.startswith(b"/"):
+        raise ValueError("a folder that is no absolute path")
     return Hello(
         version=_number(fields, 1, VERSION),
         job_id=job_id,
@@ -220,7 +222,7 @@ def _said(fields: dict[int, bytes]) -> Hello:
         task_id=_number(fields, 4, -1),
         restarts=_number(fields, 5, 0),
         node=node,
-        folder=fields.get(7) or b"/",
+        folder=folder,
         umask=_umask(fields.get(8) or b"22"),
         stdout_size=_number(fields, 9, 0),
         stderr_size=_number(fields, 10, 0),

@@ -18,6 +18,9 @@ class Wants(Protocol):
     async def asked(self, job_id: int) -> Asked | None:
         """What a job has asked for; None: Slurm does not know it. Raises Unavailable."""
 
+    async def folder(self, job_id: int) -> str:
+        """Where a job is to run; what is no UTF-8 in it is replaced. Raises Unavailable, also when it is not known."""
+
 
 class Together(Generic[T]):
     """While one question is under way, those that come meanwhile wait for the next, which asks them all.
@@ -74,6 +77,13 @@ class SharedSlurm(OwnSlurm):
 
     async def asked(self, job_id: int) -> Asked | None:
         return await self._wants.of(job_id)
+
+    async def folder(self, job_id: int) -> str:
+        """Alone in its answer: it is a user's text."""
+        rows = await self._rows(("WorkDir",), "--states=all", f"--jobs={job_id}")
+        if not rows:
+            raise Unavailable("Slurm does not know the job now")
+        return rows[0][0]
 
     async def _note_rows(self, job_ids: Sequence[int]) -> dict[int, list[str]]:
         found = await asyncio.gather(*map(self._noted.of, job_ids))

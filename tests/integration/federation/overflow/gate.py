@@ -70,6 +70,7 @@ class FakeSlurm(Records):
 
     wants = Asked()
     refusals = 0  # of what it is told next
+    work_dir = "/tmp"  # of all jobs
 
     async def note(self, job_id: int, json_text: str) -> None:
         if self.refusals:
@@ -80,6 +81,10 @@ class FakeSlurm(Records):
     async def asked(self, job_id: int) -> Asked | None:
         self._answer()
         return self.wants if job_id in self.records else None
+
+    async def folder(self, job_id: int) -> str:
+        self._answer()
+        return self.work_dir
 
 
 class _Nobody:

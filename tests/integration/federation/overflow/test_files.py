@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from federation.overflow import attaching
 from federation.overflow.frames import Ended, Refusal
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
@@ -74,6 +75,32 @@ async def test_what_can_not_be_brought_ends_the_job_with_a_sentence_before_it_be
     assert why in ended.text
     assert not (gate.home / "wrong").exists()
     assert not list(gate.jobs.attempts())
+
+
+@pytest.mark.parametrize("folder", [b"/tmp", b""])
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_job_whose_folder_is_not_on_the_gateway_takes_nothing_from_where_slurm_put_it(
+    gate: Gate, folder: bytes, monkeypatch: pytest.MonkeyPatch, *, shared: bool
+) -> None:
+    monkeypatch.setattr(attaching, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(attaching, "AGAIN_S", 0.02)
+    gate.slurm.work_dir, gate.shared_files = "/nfs/alice/work", shared
+    proxy = gate.proxy(b"pwd\n", env=() if shared else staging(b"", b"out"), folder=folder)
+    async with gate.up(), asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        await until(lambda: bool(proxy.remarks))
+        assert proxy.remarks == ["waits: its folder is not on this gateway: requeue it once it is"]
+        assert not list(gate.jobs.attempts())
+        if folder:
+            gate.slurm.work_dir = "/tmp/"  # what the user asked for
+            assert await running == DONE
+        running.cancel()
+
+
+async def test_a_job_that_needs_no_folder_runs_without(gate: Gate) -> None:
+    gate.slurm.work_dir = "/nfs/alice/work"
+    async with gate.up():
+        assert await gate.proxy(b"true\n", folder=b"").run() == DONE
 
 
 async def test_results_that_can_not_be_written_wait_and_the_job_never_runs_again(gate: Gate) -> None:

@@ -44,7 +44,7 @@ hellos = st.builds(
     task_id=st.integers(-1, 1 << 30),
     restarts=numbers,
     node=st.from_regex(r"cloud-[a-z]{1,9}-[0-9]{1,4}", fullmatch=True),
-    folder=st.binary(min_size=1, max_size=60),
+    folder=st.binary(max_size=60).map(lambda one: one and b"/" + one),
     umask=st.integers(0, 0o777),
     stdout_size=numbers,
     stderr_size=numbers,
@@ -134,6 +134,7 @@ def test_nothing_longer_than_its_kind_may_be_is_waited_for(kind: bytes, size: in
         b"\x02\0\0\0\x02-1",
         b"\x02\0\0\0\x03\xd9\xa1\xd9",  # digits of another script
         b"\x02\0\0\0\x1499999999999999999999",
+        b"\x07\0\0\0\x03tmp",
         b"\x08\0\0\0\x01x",
         b"\x08\0\0\0\x02-7",
         b"\x06\0\0\0\x00",
