@@ -17,7 +17,7 @@ from federation.desk.submit import check_crosses
 from federation.errors import Refused, StoreFull, Unavailable
 from federation.model.job import Job
 from federation.model.spec import JobSpec
-from federation.overflow.arrivals import Arrival, began_at
+from federation.overflow.arrivals import Arrival
 from federation.overflow.burst import LOOKS, Burst, Claim, Heard, SlurmJob
 from federation.overflow.bursts import burst_of
 from federation.overflow.frames import Hello, Remark, to_proxy
@@ -143,7 +143,6 @@ class Attaching:
             stderr_own=hello.own,
             welcomed=hello.stdout_next >= 0,
         )
-            began_at=began_at(hello.env),
         async with self._gate:
             try:
                 what, burst = await desk.side.arrived(arrival)
