@@ -34,11 +34,11 @@ overflow:
   cluster: {cluster}
   conf: {conf}
   socket: {socket}
-  nodes: {{cloud: {{pool: cloud/batch, gateway: {host}, cpus: 4096, memory_mib: 16000000, most_jobs: 2000}}}}
+{pool_yaml}  nodes: {{cloud: {{pool: cloud/batch, gateway: {host}, cpus: 4096, memory_mib: 16000000, most_jobs: 2000}}}}
   rules: {rules}
 """
 _CLOUD = """listen: 127.0.0.1:{port}
-pools: {{batch: {{slurm: {{folder: {spool}, conf: {conf}}}}}}}
+pools: {{batch: {{slurm: {{folder: {spool}, conf: {conf}{slices}}}}}}}
 peers: {{hpc: {{pools: [batch], users: {{{user}: {user}}}}}}}
 """
 
@@ -73,14 +73,15 @@ class Bursting:
 
 @contextmanager
 def bursting(*, pool: bool = False, rules: str = "{}", lines: tuple[str, ...] = ()) -> Iterator[Bursting]:
-    """`pool`: the first lab has one, with agents and job_submit. At the end no daemon has logged a fault of ours."""
+    """`pool`: both have one GPU node with agent and job_submit. At the end no daemon has logged a fault of ours."""
     ensure_people()
     with ExitStack() as stack:
         root = stack.enter_context(passable())
         (root / "spool").mkdir(mode=0o711)
-        spec = LabSpec(pool=pool, clouds=(NODE,), requeue_delay_s=REQUEUE_S, slurm_lines=(KEPT, *lines))
-        here = stack.enter_context(_lab("hpc", root, spec))
-        there = stack.enter_context(_lab("cloud", root, LabSpec(pool=False, slurm_lines=(KEPT,))))
+        plain = LabSpec(pool=pool, requeue_delay_s=REQUEUE_S, slurm_lines=(KEPT,))
+        spec = replace(plain, nodes=1, gpus=1) if pool else plain
+        here = stack.enter_context(_lab("hpc", root, replace(spec, clouds=(NODE,), slurm_lines=(KEPT, *lines))))
+        there = stack.enter_context(_lab("cloud", root, spec))
         port = free_ports(1)[0]
         line = stack.enter_context(Line(port))
         overflow = _HPC.format(
@@ -90,8 +91,10 @@ def bursting(*, pool: bool = False, rules: str = "{}", lines: tuple[str, ...] = 
             socket=here.gateway_socket,
             host=socket.gethostname().partition(".")[0],
             rules=rules,
+            pool_yaml=f"  pool_yaml: {here.pool_config}\n" if pool else "",
         )
-        offers = _CLOUD.format(port=port, spool=root / "spool", conf=there.slurm_conf, user=USER)
+        slices = f", partition: gpu, catalogue: {there.catalogue}" if pool else ""
+        offers = _CLOUD.format(port=port, spool=root / "spool", conf=there.slurm_conf, user=USER, slices=slices)
         assert run(["pki", "init", "lab", "--folder", str(root / "pki")]) == 0
         sites = {}
         for name, text in (("cloud", offers), ("hpc", overflow)):
