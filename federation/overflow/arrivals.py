@@ -1,12 +1,15 @@
 """A run of a job that begins on a virtual node: which burst it is of. Synchronous, on the store's thread."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from federation.overflow.burst import Burst, Claim, SlurmJob, claim, reattached
+from federation.overflow.burst import Burst, Claim, SlurmJob, claim, reattached, same_job
 from federation.overflow.bursts import burst_of, bursts_of, save
 from federation.store.store import Store
 
+MOST_OTHERS = 100  # jobs that had an id before, and are looked at
+_START, _DIGITS = b"SLURM_JOB_START_TIME", 12
 JUST_S = 2  # what Slurm said of a job may be older than the close of its last burst, which gave its limit back
 
 
@@ -24,11 +27,20 @@ class Arrival:
     stdout_own: int = 0  # bytes of those that this proxy has written itself
     stderr_own: int = 0
     welcomed: bool = False  # before: it knows how far it is in the job's streams
+    began_at: int = 0  # when its run began, as Slurm told it; 0: this Slurm, before 23.02, does not
+
+
+def began_at(env: Iterable[tuple[bytes, bytes]]) -> int:
+    """Of a proxy's environment. A submitter's own variable of that name is no harm: see `arrive`."""
+    said = next((value for name, value in env if name == _START), b"")
+    return int(said) if said.isdigit() and len(said) <= _DIGITS else 0
 
 
 def arrive(store: Store, arrival: Arrival, token: UUID, now: int) -> tuple[Claim, Burst | None]:
     """What its proxy gets, and of which burst; that is on record. `token`: of a new one."""
     job, burst = arrival.job, burst_of(store, arrival.job.job_id)
+    if arrival.began_at not in (0, job.started_at) and _of_another(store, arrival):
+        return Claim.STALE, None
     what = claim(burst, job, arrival.restarts)
     if what is Claim.NEW:
         before = bursts_of(store, job.job_id)[:1]
@@ -41,6 +53,12 @@ def arrive(store: Store, arrival: Arrival, token: UUID, now: int) -> tuple[Claim
         return what, burst
     save(store, burst)
     return what, burst
+
+
+def _of_another(store: Store, arrival: Arrival) -> bool:
+    """Its run is one of a job that had this id before, and that slurmctld forgot: its proxy lives for a while yet."""
+    others = bursts_of(store, arrival.job.job_id)[:MOST_OTHERS]
+    return any(one.started_at == arrival.began_at and not same_job(one, arrival.job) for one in others)
 
 
 def _with_files(burst: Burst, arrival: Arrival) -> Burst:

@@ -180,7 +180,7 @@ class Stand:
             self.reconcile = Reconcile(self.runner, self.slurm, self.side, place, self.clock)
             yield
 
-    async def arrive(self, job: SlurmJob, restarts: int | None = None) -> tuple[Claim, Burst | None]:
+    async def arrive(self, job: SlurmJob, restarts: int | None = None, began_at: int = 0) -> tuple[Claim, Burst | None]:
         return await self.side.arrived(
             Arrival(
                 job=job,
@@ -188,6 +188,7 @@ class Stand:
                 node=job.nodes[0] if job.nodes else "cloud-aws-1",
                 pool=POOL,
                 user="ann",
+                began_at=began_at,
             )
         )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from federation.errors import Refused, Unavailable
 from federation.model.states import End, Origin, Outcome
 from federation.model.token import Key
 from federation.overflow import reconcile
-from federation.overflow.burst import LOOKS, Burst, Claim, Phase
+from federation.overflow.burst import LOOKS, Burst, Claim, Heard, Phase, SlurmJob
 from federation.overflow.notes import note
 from tests.integration.federation.overflow.stand import ASKED, JOB, LONGEST_WAIT_S, Stand, stand
 from tests.integration.federation.site import SPEC, until
@@ -78,6 +79,29 @@ async def test_a_lost_gateway_is_pinned_and_reattaches_and_nothing_runs_twice(he
         await here.passes()
         assert (await here.burst(burst.token)).phase is Phase.CLOSED
         assert here.ran(burst.token) == 1
+
+
+async def test_a_requeue_that_is_heard_while_a_pass_looks_is_not_forgotten(
+    here: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with here.up():
+        burst = await here.running()
+        whole = here.slurm.jobs
+
+        async def jobs(job_ids: Sequence[int]) -> dict[int, SlurmJob]:
+            here.slurm.put(replace(here.slurm.records[12], state="COMPLETING", restarts=1, submitted_at=500))
+            await here.side.heard(12, Heard(signal=15, from_stepd=True, restarts=0))
+            here.slurm.requeued(replace(here.slurm.records[12], restarts=0), at=500)
+            return await whole(job_ids)
+
+        monkeypatch.setattr(here.slurm, "jobs", jobs)
+        await here.passes()
+        monkeypatch.undo()
+        found = await here.burst(burst.token)
+        assert (found.phase, found.partitions) == (Phase.STOPPING, ASKED)
+        await here.over(burst.token)
+        await here.passes()
+        assert here.slurm.records[12].partitions == ASKED
 
 
 async def test_a_job_that_ended_while_its_gateway_was_lost_is_not_run_again(here: Stand) -> None:
@@ -197,6 +221,21 @@ async def test_an_id_that_another_job_got_is_not_its_to_run_until_the_first_is_s
         second = await here.attach(other)
         assert second.token != first.token
         assert (here.ran(first.token), (await here.burst(second.token)).uid) == (1, 1001)
+
+
+async def test_the_proxy_of_a_job_that_had_the_id_before_does_not_get_the_other_job(here: Stand) -> None:
+    """From 23.02 on Slurm tells each run when it began."""
+    async with here.up():
+        first = await here.running()
+        other = here.slurm.put(replace(JOB, submitted_at=900, started_at=901))
+        assert (await here.arrive(other, began_at=901))[0] is Claim.WAIT
+        await here.over(first.token)
+        await here.passes()
+        here.clock.ahead_s = 10.0
+        assert (await here.arrive(other, began_at=JOB.started_at))[0] is Claim.STALE
+        assert (await here.arrive(other, began_at=901))[0] is Claim.NEW
+        assert (await here.arrive(other, began_at=JOB.started_at))[0] is Claim.STALE
+        assert (await here.arrive(other, began_at=12345))[0] is Claim.REATTACH  # a variable of the submitter's
 
 
 async def test_a_pass_alone_finds_that_an_id_is_another_jobs(here: Stand) -> None:
