@@ -569,9 +569,7 @@ async def test_a_remark_costs_no_byte_of_what_the_next_runs_write(
 async def test_ends_are_given_out_no_faster_than_a_slurmctld_likes(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing.Pacer.__init__, "__defaults__", (Rate(per_s=5.0, burst=1.0),))
     proxies = [gate.proxy(b"", gate.job(nth)) for nth in range(1, 5)]
-    loop = asyncio.get_running_loop()
-    async with gate.up(), asyncio.TaskGroup() as group:
-        ends: list[float] = []
-        for proxy in proxies:
-            group.create_task(proxy.run()).add_done_callback(lambda _: ends.append(loop.time()))
-    assert ends[-1] - ends[0] > 0.5
+    begun = asyncio.get_running_loop().time()
+    async with gate.up():
+        assert await asyncio.gather(*(proxy.run() for proxy in proxies)) == [exited(0)] * 4
+    assert asyncio.get_running_loop().time() - begun > 0.6
