@@ -29,7 +29,7 @@ from federation.overflow.burst import (
     to_suspend,
     without_proxy,
 )
-from federation.overflow.bursts import MOST_OPEN, drop_closed, open_bursts, save
+from federation.overflow.bursts import MOST_OPEN, by_token, drop_closed, open_bursts, save
 from federation.overflow.slurm_side import OVER, SlurmSide, facts
 from federation.overflow.slurm_site import SlurmSite
 from federation.ports import Now
@@ -109,16 +109,10 @@ class Reconcile:
 
     async def _pin(self, seen: list[tuple[Burst, SlurmJob]]) -> None:
         """All in one call. What it asked for is written down first: it gets that back once nothing of it is open."""
-        lost = [(burst, job) for burst, job in seen if to_pin(burst, job, self._place.partition)]
+        seen = [(burst, job) for burst, job in seen if to_pin(burst, job, self._place.partition)]
+        lost = await self._runner.read(lambda store: [one for one in seen if _asked(store, *one)]) if seen else []
         if not lost:
             return
-
-        def write(store: Store) -> None:
-            for burst, job in lost:
-                if not burst.partitions:
-                    save(store, replace(burst, partitions=job.partitions))
-
-        await self._runner.read(write)
         with suppress(Unavailable):
             refused = await self._site.pin([job.name for _, job in lost], self._place.partition)
             for burst, job in lost:
@@ -213,6 +207,16 @@ class Reconcile:
         before = self._clock().wall - self._runner.engine.origin.rules.keep_s
         while await self._runner.read(lambda store: drop_closed(store, before)):
             pass
+
+
+def _asked(store: Store, burst: Burst, job: SlurmJob) -> bool:
+    """Write down which partitions its user asked for. False: nothing of it is open any more."""
+    found = by_token(store, burst.token)
+    if found is None or found.phase is Phase.CLOSED:
+        return False
+    if not found.partitions:
+        save(store, replace(found, partitions=job.partitions))
+    return True
 
 
 def _over(fed: Job | None) -> bool:
