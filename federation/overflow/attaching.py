@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -20,15 +20,18 @@ from federation.model.spec import JobSpec
 from federation.overflow.arrivals import Arrival
 from federation.overflow.burst import LOOKS, Burst, Claim, Heard, SlurmJob
 from federation.overflow.bursts import burst_of
+from federation.overflow.facts import Rule
 from federation.overflow.frames import Hello, Remark, to_proxy
 from federation.overflow.questions import Wants
 from federation.overflow.request import Rules, files_of, spec_of
 from federation.overflow.slurm_side import SlurmSide
 from federation.overflow.slurm_site import SlurmSite
-from federation.overflow.staging import Source, take
+from federation.overflow.staging import MOST_BYTES, Source, take
 from federation.overflow.visit import Visit
+from federation.overflow.widened import widened_as
 from federation.runner import Runner
 from federation.stage.spool import Spool
+from federation.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +50,10 @@ class Slurm(SlurmSite, Wants, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """What arrivals are dealt with by. `environment`: variables that cross without being asked for."""
+    """What arrivals are dealt with by. `environment`: variables that cross without being asked for; `rules`: of now."""
 
     config: OverflowConfig
+    rules: Callable[[], Mapping[str, Rule]]
     runner: Runner
     slurm: Slurm
     side: SlurmSide
@@ -174,9 +178,7 @@ class Attaching:
             await self._check_folder(hello)
         spec = await self._staged(spec, hello, burst)
         check_crosses(spec)
-        accepted = await desk.side.accept(burst.token, spec)
-        visit.hello = replace(hello, script=b"", args=(), env=())  # up to 12 MiB that nobody wants any more
-        return accepted
+        return await desk.side.accept(burst.token, spec)
 
     async def _check_folder(self, hello: Hello) -> None:
         """slurmstepd goes on in /tmp, anybody's, where it can't enter a job's folder. Raises Unavailable."""
@@ -193,10 +195,17 @@ class Attaching:
         if not patterns and not spec.outputs:
             return spec
         account = await asyncio.to_thread(self._desk.account, burst.user)
-        source = Source(account=account, folder=hello.folder, patterns=patterns)
+        most = await self._desk.runner.read(lambda store: self._most_input(store, burst))
+        source = Source(account=account, folder=hello.folder, patterns=patterns, most_bytes=most)
         async with self._taking:
             return replace(spec, inputs=await take(self._desk.spool, burst.token, source))
 
+
+    def _most_input(self, store: Store, burst: Burst) -> int:
+        """By the rule that it was widened by. Files may have grown since, and what sbatch counted is a user's word."""
+        row = widened_as(store, burst.array_id or burst.job_id)
+        rule = self._desk.rules().get(row.rule) if row is not None and row.uid == burst.uid else None
+        return MOST_BYTES if rule is None else min(MOST_BYTES, rule.most_input_bytes)
 
 def _is_tmp(folder: bytes) -> bool:
     """The folder that getcwd(3) names in it."""

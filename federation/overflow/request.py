@@ -27,7 +27,7 @@ _ASKED = re.compile(r"(?:^| )asked ([A-Za-z]\w*:[\w./:+-]{1,100})(?= |$)")
 _MEMORY = re.compile(r"(?:^|,)mem=(\d+(?:\.\d+)?)([KMGTP]?)")
 _UNITS = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}  # MiB
 _NO_GRES = frozenset({"", "N/A", "(null)", "None"})
-_OPTION = re.compile(rb"_?SLURM_SPANK_OPTION_vgpu_\w*?(stage_in|stage_out)")
+_OPTION = re.compile(rb"_SLURM_SPANK_OPTION_vgpu_burst_(stage_in|stage_out)")
 _WARNED = re.compile(rb"#SBATCH\s+(?:\S.*\s)?--signal[=\s]\s*((?:[RB]{1,2}:)?\w{1,10}(?:@\d{1,5})?)(?:\s|$)")
 _WARNING = re.compile(r"(?:R:)?(\w{1,10}(?:@\d{1,5})?)")
 _FACTS = (b"COUNT", b"MIN", b"MAX", b"STEP")

@@ -53,6 +53,7 @@ class Overflow:
         self.reconcile = Reconcile(house.runner, slurm, self.side, place, now)
         desk = Desk(
             config=config,
+            rules=lambda: self._config.rules,
             runner=house.runner,
             slurm=slurm,
             side=self.side,

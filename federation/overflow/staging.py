@@ -27,11 +27,12 @@ MOST_BYTES = MAX_CHUNKS * CHUNK_BYTES // 2  # of one job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a job has its files. `patterns`: what --stage-in named."""
+    """Where a job has its files. `patterns`: what --stage-in named; `most_bytes`: that it may bring, all together."""
 
     account: Account
     folder: bytes
     patterns: Sequence[bytes] = ()
+    most_bytes: int = MOST_BYTES
 
 
 async def take(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
@@ -45,7 +46,7 @@ def _take(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
         spool.begin(token, Home(user=source.account.name, folder=os.fsdecode(source.folder)))
     except OSError as error:
         raise _no_room(error) from None
-    files, left = [], MOST_BYTES
+    files, left = [], source.most_bytes
     for nth, path in enumerate(paths):
         file = _copied(source, path, spool.input_file(token, nth), left)
         left -= file.size
@@ -78,7 +79,7 @@ def _copied(source: Source, path: bytes, to: Path, left: int) -> pb.File:
             while chunk := _chunk(data, path):
                 file.size += len(chunk)
                 if file.size > left:
-                    raise Refused(f"--stage-in: more than {MOST_BYTES >> 30} GiB", hint="name fewer files")
+                    raise Refused(f"--stage-in: more than {source.most_bytes >> 20} MiB", hint="name fewer files")
                 whole.update(chunk)
                 file.chunks.append(hash_of(chunk))
                 out.write(chunk)

@@ -19,6 +19,12 @@ def widened(store: Store) -> dict[int, Widened]:
     return {row["root"]: _widened(dict(row)) for row in store.rows("widened", most=MOST)}
 
 
+def widened_as(store: Store, root: int) -> Widened | None:
+    """One of them."""
+    rows = store.rows("widened_as", root=root)
+    return _widened(dict(rows[0])) if rows else None
+
+
 def save(store: Store, rows: Iterable[Widened]) -> None:
     """One of the same job stays as it is: what it had before it was first widened is what it is given back."""
     known = widened(store)

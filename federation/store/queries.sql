@@ -138,6 +138,8 @@ DELETE FROM bursts WHERE token IN (
 
 -- name: widened
 SELECT * FROM widened ORDER BY root LIMIT :most
+-- name: widened_as
+SELECT * FROM widened WHERE root = :root
 -- name: save_widened
 INSERT OR REPLACE INTO widened VALUES (:root, :submitted_at, :uid, :rule, :partitions, :price, :account, :at)
 -- name: drop_widened

@@ -23,6 +23,7 @@ from federation.model.job import Job
 from federation.model.messages import Message
 from federation.model.token import Key
 from federation.overflow.burst import SlurmJob
+from federation.overflow.facts import Rule
 from federation.overflow.frames import (
     HEAD,
     Acknowledged,
@@ -103,6 +104,7 @@ class Gate:
     shared_files: bool = False
     cpus: int = 64
     longest_s: int = 0
+    rules: dict[str, Rule] = field(default_factory=dict)
     pool: LocalExecutor = field(init=False)
     runner: Runner = field(init=False)
     mover: Mover = field(init=False)
@@ -136,7 +138,7 @@ class Gate:
             wait_partition="wait",
             longest_wait_s=3600,
             nodes={"cloud-hpc": nodes},
-            rules={},
+            rules=self.rules,
             pool_yaml=None,
         )
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from federation.overflow import attaching
+from federation.overflow.facts import Rule, Widened
 from federation.overflow.frames import Ended, Refusal
+from federation.overflow.widened import save
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
 from tests.integration.federation.overflow.gate import USER, Gate, uid_of, until
@@ -34,6 +36,29 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def staging(inputs: bytes, outputs: bytes = b"") -> tuple[tuple[bytes, bytes], ...]:
     return ((IN, inputs), (OUT, outputs))
+
+
+@pytest.mark.parametrize("array_id", [0, 40])
+async def test_a_job_brings_no_more_than_the_rule_lets_it_that_it_was_widened_by(gate: Gate, array_id: int) -> None:
+    """Whatever its submitter's environment said of that."""
+    gate.rules = {"gpu": Rule(most_input_bytes=1 << 20)}
+    (gate.home / "data").write_bytes(b"x" * (2 << 20))
+    row = Widened(
+        root=array_id or 42,
+        submitted_at=100,
+        uid=uid_of(USER),
+        rule="gpu",
+        partitions=("gpu",),
+        price=0.0,
+        account="",
+        at=0.0,
+    )
+    job = gate.job(array_id=array_id, task_id=3 if array_id else -1)
+    async with gate.up() as up:
+        await up.runner.read(lambda store: save(store, [row]))
+        ended = await gate.proxy(b"true\n", job, env=(*staging(b"data"), (b"VGPU_BURST_INPUT_MIB", b"1"))).run()
+        assert ended == Refusal(text="--stage-in: more than 1 MiB")
+        assert await gate.proxy(b"[ -e data ]\n", gate.job(43), env=staging(b"data")).run() == DONE
 
 
 async def test_files_go_there_and_come_back_as_the_users_own(gate: Gate) -> None:

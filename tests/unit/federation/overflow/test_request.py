@@ -10,7 +10,7 @@ from federation.errors import Refused
 from federation.model.spec import Array
 from federation.overflow.burst import SlurmJob
 from federation.overflow.frames import Hello, Limit
-from federation.overflow.request import Asked, Rules, asked, files_of, spec_of
+from federation.overflow.request import Asked, Files, Rules, asked, files_of, spec_of
 
 RULES = Rules(environment=("LANG", "OMP_*"), pool="cloud/gpu", shared_files=False)
 JOB = SlurmJob(job_id=42, uid=1001, state="RUNNING", submitted_at=5, started_at=9, limit_s=3600)
@@ -72,6 +72,11 @@ def test_a_task_of_an_array_knows_its_place() -> None:
     batch = spec_of(replace(HELLO, env=(*env, (b"SLURM_ARRAY_TASK_STEP", b"x"))), job, Asked(), "ann", RULES).batch
     assert batch is not None
     assert batch.array == Array(job_id=40, task_id=4, count=3, lowest=1, highest=7, step=1)
+
+
+def test_only_what_sbatch_has_checked_names_files() -> None:
+    names = (b"SLURM_SPANK_OPTION_vgpu_burst_stage_in", b"_SLURM_SPANK_OPTION_vgpu_x_stage_in", IN + b"2", b"x" + IN)
+    assert files_of(replace(HELLO, env=tuple((name, b"data") for name in names))) == Files()
 
 
 def test_a_pool_that_shares_the_files_stages_nothing_and_runs_where_the_job_was() -> None:
