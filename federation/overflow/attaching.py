@@ -17,7 +17,7 @@ from federation.desk.submit import check_crosses
 from federation.errors import Refused, StoreFull, Unavailable
 from federation.model.job import Job
 from federation.model.spec import JobSpec
-from federation.overflow.arrivals import Arrival
+from federation.overflow.arrivals import Arrival, began_at
 from federation.overflow.burst import LOOKS, Burst, Claim, Heard, SlurmJob
 from federation.overflow.bursts import burst_of
 from federation.overflow.facts import Rule
@@ -146,6 +146,7 @@ class Attaching:
             stdout_own=hello.own * hello.joined,
             stderr_own=hello.own,
             welcomed=hello.stdout_next >= 0,
+            began_at=began_at(hello.env),
         )
         async with self._gate:
             try:
@@ -200,12 +201,12 @@ class Attaching:
         async with self._taking:
             return replace(spec, inputs=await take(self._desk.spool, burst.token, source))
 
-
     def _most_input(self, store: Store, burst: Burst) -> int:
         """By the rule that it was widened by. Files may have grown since, and what sbatch counted is a user's word."""
         row = widened_as(store, burst.array_id or burst.job_id)
         rule = self._desk.rules().get(row.rule) if row is not None and row.uid == burst.uid else None
         return MOST_BYTES if rule is None else min(MOST_BYTES, rule.most_input_bytes)
+
 
 def _is_tmp(folder: bytes) -> bool:
     """The folder that getcwd(3) names in it."""
