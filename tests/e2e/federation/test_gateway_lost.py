@@ -37,7 +37,13 @@ def bring_back(site: Bursting) -> None:
     commands.start(site.here.lab.name, f"slurmd:{NODE}", site.here.base)
 
 
-@pytest.mark.parametrize("daemon_too", [False, True], ids=["the gateway", "the gateway and its daemon"])
+@pytest.mark.parametrize(
+    "daemon_too",
+    [
+        pytest.param(False, marks=pytest.mark.soak, id="the gateway"),
+        pytest.param(True, id="the gateway and its daemon"),
+    ],
+)
 def test_a_job_that_may_run_here_or_elsewhere_runs_once(site: Bursting, daemon_too: bool) -> None:
     here, ran = site.here, site.there.home(USER) / "ran"
     blockers = [submit(site, "exec sleep 600") for _ in range(SLICES)]
