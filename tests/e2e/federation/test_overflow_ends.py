@@ -110,7 +110,11 @@ def test_an_id_that_is_given_away_twice_is_two_jobs(site: Bursting) -> None:
         site.here.run(USER, "scancel", second)
         second = submit(site, f"set second; {once}", f"--output={home}/second.out")
     site.hpc.start()
-    site.wait_state(second, "COMPLETED", limit_s=LIMIT_S)
+    site.wait_state(second, "COMPLETED", "FAILED", "CANCELLED", limit_s=LIMIT_S)
+    assert site.here.state(second) == "COMPLETED", (
+        site.here.slurm("scontrol", "show", "job", "-o", second),
+        site.hpc.log(),
+    )
     site.here.until(lambda: not far(site), "nothing runs on", LIMIT_S)
     new, old = runs(site, first)[:2]
     assert (old["end"], new["end"], new["exit_code"]) == ("cancelled", "exited", 0)
