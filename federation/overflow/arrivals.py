@@ -4,13 +4,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from federation.overflow.burst import Burst, Claim, SlurmJob, claim, reattached, same_job
+from federation.model.job import Job
+from federation.model.states import Origin
+from federation.overflow.burst import Burst, Claim, SlurmJob, claim, closed, left_behind, reattached, same_job
 from federation.overflow.bursts import burst_of, bursts_of, save
 from federation.store.store import Store
 
 MOST_OTHERS = 100  # jobs that had an id before, and are looked at
 _START, _DIGITS = b"SLURM_JOB_START_TIME", 12
 JUST_S = 2  # what Slurm said of a job may be older than the close of its last burst, which gave its limit back
+
+OVER = frozenset({Origin.RESULTS_PENDING, Origin.DONE})
+"""States of the federation's job in which its site has confirmed that nothing of it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +47,31 @@ def arrive(store: Store, arrival: Arrival, token: UUID, now: int) -> tuple[Claim
     if arrival.began_at not in (0, job.started_at) and _of_another(store, arrival):
         return Claim.STALE, None
     what = claim(burst, job, arrival.restarts)
-    if what is Claim.NEW:
-        before = bursts_of(store, job.job_id)[:1]
-        if before and now - JUST_S < before[0].closed_at <= now:
-            return Claim.WAIT, before[0]
-        burst = _new(arrival, token)
+    if what is Claim.WAIT and burst is not None and _goes_on(burst, job) and is_over(store.job(burst.token)):
+        before = closed(burst, now, job)
+        save(store, before)
+        what, burst = Claim.NEW, _new(arrival, token, before)
+    elif what is Claim.NEW:
+        found = bursts_of(store, job.job_id)[:1]
+        if found and now - JUST_S < found[0].closed_at <= now:
+            return Claim.WAIT, found[0]
+        burst = _new(arrival, token, found[0] if found else None)
     elif what is Claim.REATTACH and burst is not None:
         burst = _with_files(reattached(burst, job, arrival.node), arrival)
     else:
         return what, burst
     save(store, burst)
     return what, burst
+
+
+def is_over(fed: Job | None) -> bool:
+    """Nothing of it runs anywhere."""
+    return fed is None or fed.state in OVER
+
+
+def _goes_on(burst: Burst, job: SlurmJob) -> bool:
+    """The run that owns it should have been ended, and who was to tell Slurm, or its proxy, was gone before."""
+    return job.lives and same_job(burst, job) and not left_behind(burst, job)
 
 
 def _of_another(store: Store, arrival: Arrival) -> bool:
@@ -71,8 +90,10 @@ def _with_files(burst: Burst, arrival: Arrival) -> Burst:
     return replace(burst, stdout_base=stdout_base, stderr_base=stderr_base)
 
 
-def _new(arrival: Arrival, token: UUID) -> Burst:
+def _new(arrival: Arrival, token: UUID, before: Burst | None) -> Burst:
+    """What its user asked for of a job whose burst before was closed while it went on is on record in that one."""
     job = arrival.job
+    mine = before if before is not None and same_job(before, job) else None
     return Burst(
         token=token,
         job_id=job.job_id,
@@ -85,7 +106,8 @@ def _new(arrival: Arrival, token: UUID) -> Burst:
         started_at=job.started_at,
         node=arrival.node,
         pool=arrival.pool,
-        limit_s=job.limit_s,
+        limit_s=mine.limit_s if mine is not None and mine.told == job.limit_s else job.limit_s,
+        partitions=mine.partitions if mine is not None else (),
         stdout_base=max(0, arrival.stdout_size - arrival.stdout_own),
         stderr_base=max(0, arrival.stderr_size - arrival.stderr_own),
         stdout_own=arrival.stdout_own,

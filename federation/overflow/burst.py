@@ -199,6 +199,13 @@ def reattached(burst: Burst, job: SlurmJob, node: str) -> Burst:
     return replace(run, told=0, stdout_base=stdout_base, stderr_base=stderr_base, stdout_own=0, stderr_own=0)
 
 
+def closed(burst: Burst, now: int, job: SlurmJob | None) -> Burst:
+    """Over on both sides. `job` goes on in Slurm with a limit and partitions that are not its user's: None, if not."""
+    if job is None:
+        return replace(burst, phase=Phase.CLOSED, closed_at=now, told=0, partitions=())
+    return replace(burst, phase=Phase.CLOSED, closed_at=now, told=job.limit_s)
+
+
 def stopping(burst: Burst, why: str) -> Burst:
     return replace(burst, phase=Phase.STOPPING, why=why)
 

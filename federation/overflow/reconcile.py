@@ -17,12 +17,14 @@ from uuid import UUID
 from federation.errors import FedError, Refused, Unavailable
 from federation.model.job import Job
 from federation.overflow import notes
+from federation.overflow.arrivals import is_over
 from federation.overflow.burst import (
     LOOKS,
     Burst,
     Ends,
     Phase,
     SlurmJob,
+    closed,
     left_behind,
     same_job,
     to_pin,
@@ -30,7 +32,7 @@ from federation.overflow.burst import (
     without_proxy,
 )
 from federation.overflow.bursts import MOST_OPEN, by_token, drop_closed, open_bursts, save
-from federation.overflow.slurm_side import OVER, SlurmSide, facts
+from federation.overflow.slurm_side import SlurmSide, facts
 from federation.overflow.slurm_site import SlurmSite
 from federation.ports import Now
 from federation.runner import Runner
@@ -133,7 +135,7 @@ class Reconcile:
     async def _settle(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
         self._unknown[burst.token] = looks = self._unknown[burst.token] + 1 if job is None else 0
         mine = job if job is not None and same_job(burst, job) else None
-        over = _over(fed)
+        over = is_over(fed)
         astray = mine is not None and mine.lives and not all(map(self._place.serves, mine.nodes))
         if mine is not None and astray and not _done(burst, fed):
             await self._send_back(burst, mine)
@@ -177,24 +179,29 @@ class Reconcile:
             await self._site.note(burst.job_id, note)
 
     async def _close(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
-        """Nothing of it is open anywhere. A job that goes on in Slurm gets back what was its own first."""
-        closed = replace(burst, phase=Phase.CLOSED, closed_at=int(self._clock().wall))
-        if job is not None and not job.over:
-            await self._give_back(closed, fed, job)
+        """Nothing of it is open anywhere. A job that goes on in Slurm gets back what was its own first.
+
+        Not one that runs on a virtual node: its own limit, which counts from its start, could end it there. So its
+        next burst is told what is its own.
+        """
+        now = int(self._clock().wall)
+        owing = None if job is None or job.over or await self._given_back(burst, fed, job) else job
 
         def close(found: Burst) -> Burst:  # not one that another run has just come to own
-            mine = found.restarts == burst.restarts
-            return replace(found, phase=closed.phase, closed_at=closed.closed_at) if mine else found
+            return closed(found, now, owing) if found.restarts == burst.restarts else found
 
         await self._side.change(burst.token, close)
         log.info("burst.closed", extra=facts(burst) | {"why": burst.why})
 
-    async def _give_back(self, burst: Burst, fed: Job | None, job: SlurmJob) -> None:
-        if burst.limit_s not in (0, job.limit_s):
+    async def _given_back(self, burst: Burst, fed: Job | None, job: SlurmJob) -> bool:
+        """False: not all of it."""
+        here = job.waits or not all(map(self._place.serves, job.nodes))
+        if here and burst.limit_s not in (0, job.limit_s):
             await self._site.set_limit(job.name, burst.limit_s)
-        await self._site.note(job.job_id, notes.note(burst, fed))
-        if burst.partitions and job.waits:
-            await self._site.widen([job.name], burst.partitions)
+        await self._site.note(job.job_id, notes.note(replace(burst, phase=Phase.CLOSED), fed))
+        if not job.waits:
+            return False
+        return not burst.partitions or not await self._site.widen([job.name], burst.partitions)
 
     async def _forgets(self) -> None:
         while True:
@@ -219,10 +226,6 @@ def _asked(store: Store, burst: Burst, job: SlurmJob) -> bool:
     return True
 
 
-def _over(fed: Job | None) -> bool:
-    return fed is None or fed.state in OVER
-
-
 def _done(burst: Burst, fed: Job | None) -> bool:
     """All that is left is to close it."""
-    return burst.phase is Phase.STOPPING and _over(fed)
+    return burst.phase is Phase.STOPPING and is_over(fed)

@@ -20,7 +20,7 @@ from federation.model.spec import JobSpec
 from federation.model.states import Origin
 from federation.model.token import RANDOM_BYTES, mint
 from federation.overflow import notes
-from federation.overflow.arrivals import Arrival, arrive
+from federation.overflow.arrivals import OVER, Arrival, arrive
 from federation.overflow.burst import (
     SLACK_S,
     Burst,
@@ -54,9 +54,6 @@ T = TypeVar("T")
 ASKS = 30  # of a slurmctld that does not answer, about one signal: a proxy that is to end has KillWait, 30 s by default
 ASK_S = 1.0  # between them
 LAST_NOTE_S = 3.0  # longest wait for the note before a job ends: its end does not wait for slurmctld
-
-OVER = frozenset({Origin.RESULTS_PENDING, Origin.DONE})
-"""States of the federation's job in which its site has confirmed that nothing of it runs."""
 
 _WHY = {
     Ends.CANCEL: "cancelled in Slurm",

@@ -16,7 +16,7 @@ import pytest
 from federation.model.states import End, Outcome
 from federation.model.token import Key
 from federation.overflow import arrivals
-from federation.overflow.burst import Burst, Ends, Heard, Phase, Way
+from federation.overflow.burst import Burst, Claim, Ends, Heard, Phase, Way
 from federation.overflow.bursts import newest_bursts
 from tests.integration.federation.overflow.stand import ASKED, JOB, Stand, stand
 
@@ -233,3 +233,62 @@ async def test_a_job_that_slurm_forgot_and_a_daemon_that_dies_anywhere(tmp_path:
 
     parts = [begins, attach, runs, is_forgotten, looks, is_stopped, passes]
     assert await every_death(tmp_path, parts, nothing_runs) > 15
+
+
+async def is_lost_there(here: Stand) -> None:
+    token = (await bursts(here))[0].token
+    _ours.set(False)
+    here.backend.end(Key(token, 1), Outcome(end=End.NODE_FAIL))
+    await here.over(token)
+
+
+async def begins_anew(here: Stand) -> None:
+    """In the run that there is, or in the one that a requeue brought."""
+    if here.slurm.records[12].state == "COMPLETING":
+        here.slurm.requeued(here.slurm.records[12], at=500)
+    if here.slurm.records[12].waits:
+        await here.passes(2)
+        here.slurm.started(12, at=620)
+    await here.attach(here.slurm.records[12])
+
+
+async def test_a_node_lost_elsewhere_and_a_daemon_that_dies_anywhere(tmp_path: Path) -> None:
+    """Slurm was to requeue the job, and was not asked to: its proxy, which still waits, begins anew."""
+
+    async def begins(here: Stand) -> None:
+        here.slurm.put(JOB)
+
+    async def proxy_waits(here: Stand) -> None:
+        if (await bursts(here))[0].phase is Phase.OPEN:
+            assert (await here.side.end((await bursts(here))[0].token)).way is Way.REQUEUE
+
+    async def twice(here: Stand) -> None:
+        new, old = await bursts(here)
+        assert (old.phase, new.phase, new.limit_s) == (Phase.CLOSED, Phase.CLOSED, JOB.limit_s)
+        assert [here.ran(token) for token in (old.token, new.token)] == [1, 1]
+
+    parts = [begins, attach, runs, passes, is_lost_there, proxy_waits, begins_anew, runs, exits, proxy_exits]
+    assert await every_death(tmp_path, [*parts, slurm_has_its_end, passes], twice) > 30
+
+
+async def test_a_job_that_its_site_refused_and_a_daemon_that_dies_anywhere(tmp_path: Path) -> None:
+    """Its proxy was to be told; the next time that it comes, it is."""
+
+    async def begins(here: Stand) -> None:
+        here.slurm.put(JOB)
+
+    async def is_refused(here: Stand) -> None:
+        what, burst = await here.arrive(here.slurm.records[12])
+        assert burst is not None
+        assert what in (Claim.NEW, Claim.REATTACH)
+        await here.side.stop(burst.token, "no")
+
+    async def is_over(here: Stand) -> None:
+        here.slurm.put(replace(here.slurm.records[12], state="FAILED"))
+
+    async def never_ran(here: Stand) -> None:
+        found = await bursts(here)
+        assert {(one.phase, here.ran(one.token)) for one in found} == {(Phase.CLOSED, 0)}
+
+    parts = [begins, is_refused, is_refused, passes, is_over, passes]
+    assert await every_death(tmp_path, parts, never_ran) > 15

@@ -104,6 +104,42 @@ async def test_a_requeue_that_is_heard_while_a_pass_looks_is_not_forgotten(
         assert here.slurm.records[12].partitions == ASKED
 
 
+async def test_what_a_run_that_waits_on_a_virtual_node_asked_for_is_its_next_bursts(here: Stand) -> None:
+    """It has been there for longer than its own limit, which would end it; it gets that back when it waits again."""
+    async with here.up():
+        old = await here.running()
+        here.slurm.requeued(here.slurm.records[12], at=500)
+        await here.passes()
+        here.slurm.started(12, at=620)
+        await here.side.stop(old.token, "requeued by its user")
+        again = here.slurm.put(replace(here.slurm.records[12], restarts=2, submitted_at=700, started_at=820))
+        told = here.slurm.records[12].limit_s
+        await here.over(old.token)
+        await here.passes()
+        assert (await here.burst(old.token)).phase is Phase.CLOSED
+        assert here.slurm.records[12].limit_s == told != JOB.limit_s
+        here.clock.ahead_s = 10.0
+        new = await here.attach(replace(again, note=here.slurm.records[12].note))
+        assert (new.token != old.token, new.limit_s, new.partitions) == (True, JOB.limit_s, ASKED)
+        here.slurm.put(replace(here.slurm.records[12], state="COMPLETING", restarts=3, submitted_at=900))
+        await here.side.heard(12, Heard(signal=15, from_stepd=True, restarts=2))
+        here.slurm.put(replace(here.slurm.records[12], state="PENDING", nodes=(), started_at=0))
+        await here.over(new.token)
+        await here.passes()
+        assert (here.slurm.records[12].limit_s, here.slurm.records[12].partitions) == (JOB.limit_s, ASKED)
+
+
+async def test_a_limit_that_an_admin_has_set_meanwhile_is_the_next_bursts(here: Stand) -> None:
+    async with here.up():
+        old = await here.running()
+        await here.side.stop(old.token, "requeued by its user")
+        again = here.slurm.put(replace(here.slurm.records[12], restarts=1, submitted_at=700, started_at=820))
+        await here.over(old.token)
+        await here.passes()
+        here.clock.ahead_s = 10.0
+        assert (await here.attach(here.slurm.put(replace(again, limit_s=7200)))).limit_s == 7200
+
+
 async def test_a_job_that_ended_while_its_gateway_was_lost_is_not_run_again(here: Stand) -> None:
     async with here.up():
         burst = await here.running()
