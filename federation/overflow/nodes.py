@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from federation.config_overflow import OverflowConfig
+from federation.errors import FedError
 from federation.model.states import Origin
 from federation.overflow.bursts import MOST_OPEN
 from federation.overflow.told import CLOSED, OPEN, Changes, Far, Near, decide
@@ -99,14 +100,14 @@ class NodesLoop:
             await self._close()
 
     async def look(self) -> None:
-        """One look, and what follows from it. A Slurm that does not answer is asked again by the next one."""
+        """One look, and what follows from it. What does not answer is asked again by the next one."""
         config = self._config()
         now = self._clock()
-        far = await self._runner.read(lambda store: far_of(store, self._runner, now))
         try:
+            far = await self._runner.read(lambda store: far_of(store, self._runner, now))
             near = await self._near(config)
             await self._tell(config, decide(config, self._gres, near, far, draining=self._runner.draining))
-        except (SlurmError, ConfigError) as error:
+        except (SlurmError, ConfigError, FedError) as error:
             if str(error) != self.trouble:
                 log.warning("nodes.not_told", extra={"why": str(error)})
             self.trouble = str(error)

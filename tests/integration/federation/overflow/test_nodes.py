@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
+from federation.errors import Unavailable
 from federation.model.states import Origin
 from federation.model.token import RANDOM_BYTES, mint
 from federation.overflow.burst import Burst
@@ -111,6 +114,21 @@ async def test_a_slurm_that_does_not_answer_is_asked_again_and_ends_nothing(tmp_
         slurm.away = False
         await loop.look()
         assert (loop.trouble, slurm.asked) == ("", 2)
+
+
+async def test_a_journal_that_can_not_be_read_now_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(_read: object) -> None:
+        raise Unavailable("the journal does not answer")
+
+    net, slurm = Net(tmp_path), Slurm()
+    async with net.site("edge").up() as runner:
+        loop = NodesLoop(lambda: OURS, runner, slurm, now)
+        with monkeypatch.context() as patch:
+            patch.setattr(runner, "read", away)
+            await loop.look()
+            assert (loop.trouble, slurm.asked) == ("the journal does not answer", 0)
+        await loop.look()
+        assert (loop.trouble, slurm.asked) == ("", 1)
 
 
 async def test_a_partition_that_slurm_does_not_have_is_told(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ class Story:
     now: int = 1000
     generation: int = 0  # of the id: how many jobs had it
     owners: dict[str, int] = field(default_factory=dict)  # token -> generation
+    forgot: bool = False  # the start of the run before, with the note
     told: list[str] = field(default_factory=list)
 
     @property
@@ -101,6 +102,22 @@ class Story:
             self.here.slurm.started(12, self.tick())
         elif '"open":1' not in job.note:
             self.here.slurm.started(12, self.tick(), node="n1")
+            await self._prolog()
+
+    async def _prolog(self) -> None:
+        """It waits with a slurmctld that has just come back, and nothing of the job runs meanwhile."""
+        forgot, self.forgot = self.forgot, False
+        if not forgot:
+            return
+        self.put(state="CONFIGURING")
+        away, self.here.slurm.away = self.here.slurm.away, False
+        await self.here.passes(3)
+        self.here.slurm.away = away
+        if self.job is not None and self.job.state == "CONFIGURING":
+            if '"open":1' in self.job.note:
+                self.here.slurm.requeued(self.job, self.tick())
+            else:
+                self.put(state="RUNNING")
 
     async def local_run_ends(self) -> None:
         if self.job is not None and self.job.nodes == ("n1",) and self.job.state == "RUNNING":
@@ -111,7 +128,8 @@ class Story:
 
     async def slurmctld_forgets_the_start(self) -> None:
         if self.job is not None and self.job.state == "RUNNING":
-            self.put(state="PENDING", nodes=(), started_at=0, partitions=ASKED)
+            self.put(state="PENDING", nodes=(), started_at=0, partitions=ASKED, note="")
+            self.forgot = True
 
     async def slurmctld_goes_or_comes(self) -> None:
         self.here.slurm.away = not self.here.slurm.away
