@@ -127,16 +127,18 @@ class Gateway:
         """The last frame that it is to get. Raises what ends its connection, and nothing else."""
         listening_to = asyncio.create_task(visit.listen(reader))
         working = asyncio.create_task(self._work(visit, counts))
+        gone = False
         try:
             await asyncio.wait((listening_to, working), return_when=asyncio.FIRST_COMPLETED)
+            gone = not working.done() or working.exception() is not None
             return working.result() if working.done() else await _raised(listening_to)
         finally:
             for task in (listening_to, working):
                 task.cancel()
             await asyncio.gather(listening_to, working, return_exceptions=True)
-            await visit.close()
             if self._visits.get(visit.hello.job_id) is visit:
                 del self._visits[visit.hello.job_id]
+            await visit.close(gone=gone)
 
     async def _work(self, visit: Visit, counts: ExitStack) -> bytes:
         try:

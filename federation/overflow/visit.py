@@ -35,6 +35,7 @@ from federation.stage.mover import Mover
 log = logging.getLogger(__name__)
 
 MOST_HEARD = 100  # signals, and pings, that wait to be dealt with; more are not read
+ANSWERS_S = 60.0  # longest that what a proxy said before it went is still dealt with
 BY_SLURM_S = 120.0  # longest wait for the TERM of a Slurm that was told to end the job
 _STOPPED = frozenset({Ends.CANCEL, Ends.TIMEOUT, Ends.REQUEUE})
 
@@ -63,6 +64,7 @@ class Visit:
         self._answering: asyncio.Task[None] | None = None
         self._heard: asyncio.Queue[Signalled | Ping] = asyncio.Queue(MOST_HEARD)
         self._by_slurm = asyncio.Event()  # Slurm is ending the job
+        self._may_end = asyncio.Event()  # there is a TERM that was not dealt with yet
 
     # -- what it says
 
@@ -78,16 +80,37 @@ class Visit:
                         raise ValueError("nothing was sent, and something was acknowledged")
                 case Signalled() | Ping() as message:
                     await self._heard.put(message)
+                    if isinstance(message, Signalled) and message.number == signal.SIGTERM:
+                        self._may_end.set()
 
     async def _answer(self) -> None:
         """Signals in their order; a ping behind one is answered once that was dealt with."""
         while True:
             message = await self._heard.get()
             if isinstance(message, Ping):
-                await self.say(to_proxy(message))
-                continue
-            heard = Heard(signal=message.number, from_stepd=message.from_stepd, restarts=self.hello.restarts)
-            await self.hears(heard)
+                with suppress(ConnectionError):  # signals that came before it went are behind this one
+                    await self.say(to_proxy(message))
+            elif message.number == signal.SIGCONT:
+                await self._hears_if_not_ended(self._heard_as(message))
+            else:
+                await self.hears(self._heard_as(message))
+                if message.number == signal.SIGTERM:
+                    self._may_end.clear()
+            self._heard.task_done()
+
+    def _heard_as(self, message: Signalled) -> Heard:
+        return Heard(signal=message.number, from_stepd=message.from_stepd, restarts=self.hello.restarts)
+
+    async def _hears_if_not_ended(self, heard: Heard) -> None:
+        """Slurm sends CONT before the TERM of an end, which must not wait for what a CONT means."""
+        hears = asyncio.create_task(self.hears(heard))
+        may_end = asyncio.create_task(self._may_end.wait())
+        try:
+            await asyncio.wait((hears, may_end), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (hears, may_end):
+                task.cancel()
+            await asyncio.gather(hears, may_end, return_exceptions=True)
 
     async def hears(self, heard: Heard) -> None:
         try:
@@ -136,8 +159,12 @@ class Visit:
             await self.staff.side.written(burst.token)
             return await self._end(burst, done)
 
-    async def close(self) -> None:
+    async def close(self, *, gone: bool = False) -> None:
+        """`gone`: the proxy has, and what it has said is still worth something: KILL follows a TERM that takes long."""
         if self._answering is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ANSWERS_S if gone else 0):
+                    await self._heard.join()
             self._answering.cancel()
             await asyncio.gather(self._answering, return_exceptions=True)
 
