@@ -115,7 +115,7 @@ def common_conf(lab: Lab) -> str:
         "ReturnToService": 2,
         "MpiDefault": "none",
         "MailProg": "/bin/true",
-        "KillWait": 1,
+        "KillWait": 5 if lab.spec.clouds else 1,  # a proxy tells of its end before it is killed
         "SlurmdTimeout": 60,
         "SchedulerParameters": "sched_interval=1,bf_interval=1,batch_sched_delay=0",
     }
