@@ -67,6 +67,10 @@ def _limits(_: OverflowConfig, __: CloudSide, live: Live) -> Iterator[Problem]:
         )
     if live.config.get("JobRequeue", "1") == "0":
         yield Problem(what="JobRequeue is 0: a job that loses its gateway is not started again", paste="JobRequeue=1")
+    for name in ("RequeueExit", "RequeueExitHold"):
+        if name in live.config:
+            what = f"{name} is {live.config[name]}: a job that ended so elsewhere gets that end again, and runs no more"
+            yield Problem(what=what, paste=f"#{name}={live.config[name]}")
 
 
 def _partition(_: OverflowConfig, side: CloudSide, live: Live) -> Iterator[Problem]:

@@ -60,6 +60,7 @@ def test_a_job_without_slices_is_left_as_it_is(cloud: Lua) -> None:
         ({"licenses": "matlab:1"}, "jobs with licenses"),
         ({"shared": 0}, "jobs with --exclusive"),
         ({"container": "/a/bundle"}, "jobs with a --container"),
+        ({"cron_job": True}, "jobs of scrontab"),
     ],
     ids=str,
 )
@@ -121,8 +122,9 @@ def test_words_that_contradict_the_job_are_refused(cloud: Lua) -> None:
 
 
 @pytest.mark.parametrize("word", ["", "auto"])
-def test_what_nobody_sees_later_is_remembered(cloud: Lua, word: str) -> None:
-    code, wrote = submit(cloud, partition="cpu", container="/x", environment={BURST: word})
+@pytest.mark.parametrize("fields", [{"container": "/x"}, {"cron_job": True}], ids=str)
+def test_what_nobody_sees_later_is_remembered(cloud: Lua, word: str, fields: dict[str, Any]) -> None:
+    code, wrote = submit(cloud, partition="cpu", environment={BURST: word}, **fields)
     assert (code, wrote) == (0, {"admin_comment": "fed:burst=never"})
 
 

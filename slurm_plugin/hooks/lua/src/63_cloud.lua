@@ -62,7 +62,8 @@ local function burst(desc, list)
    local environment = get(desc, "environment")
    local word = environment and text_of(environment, BURST) or ""
    if word == "" and environment then word = text_of(environment, EXPORTED) end
-   local unseen = text_of(desc, "container") ~= "" and "jobs with a --container" or nil -- nobody sees that later
+   local unseen = text_of(desc, "container") ~= "" and "jobs with a --container" -- nobody sees that later
+      or get(desc, "cron_job") and "jobs of scrontab" or nil -- Slurm starts them again and again
    local why = unlike_cloud(desc) or unseen
    if why and (explicit or word ~= "" and word ~= "never" and word ~= "auto") then
       return no_burst("%s can't run at another site; submit without %s", why,

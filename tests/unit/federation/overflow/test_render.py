@@ -100,6 +100,8 @@ def test_a_slurm_that_has_it_all_is_right() -> None:
         (live({"OverTimeLimit": "UNLIMITED"}), "OverTimeLimit is UNLIMITED"),
         (live({"KillWait": "2 sec"}), "KillWait is 2 s"),
         (live({"JobRequeue": "0"}), "JobRequeue is 0"),
+        (live({"RequeueExit": "5,7"}), "RequeueExit is 5,7"),
+        (live({"RequeueExitHold": "9"}), "RequeueExitHold is 9"),
         (
             live({"SelectTypeParameters": "CR_CORE_MEMORY", "DefMemPerCPU": "UNLIMITED"}),
             "one job takes all of a virtual",
