@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from federation.config_schema import FedFile, OverflowRuleSection, OverflowSection, VirtualNodesSection
-from federation.overflow.facts import Opt, Rule
 from slurm_plugin.slurm.process import Site
+
+if TYPE_CHECKING:  # a daemon without an overflow starts without all of that
+    from federation.overflow.facts import Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class OverflowConfig:
     longest_wait_s: int  # that a job may wait at the far side
     pool_yaml: Path | None  # whose controller is asked when jobs would start here; None: only Slurm
     nodes: Mapping[str, VirtualNodes]  # by prefix
-    rules: Mapping[str, Rule]  # by the partition that users ask for
+    rules: "Mapping[str, Rule]"  # by the partition that users ask for
 
     def serving(self, node: str) -> VirtualNodes | None:
         """The virtual nodes that this one is of; None: it is none of ours."""
@@ -88,7 +91,9 @@ def _nodes(prefix: str, nodes: VirtualNodesSection) -> VirtualNodes:
     )
 
 
-def _rule(rule: OverflowRuleSection) -> Rule:
+def _rule(rule: OverflowRuleSection) -> "Rule":
+    from federation.overflow.facts import Opt, Rule
+
     return Rule(
         opt=Opt(rule.opt),
         after_s=rule.after_s,

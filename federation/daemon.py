@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from federation.access.acting import Account, account_of
@@ -20,7 +21,6 @@ from federation.backends import backends
 from federation.config import FedConfig, load_config
 from federation.desk.answers import Answers, Office
 from federation.desk.desk import Desk, Staff
-from federation.desk.overflow import OverflowAnswers
 from federation.desk.submit import Front as SubmitFront
 from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
@@ -28,9 +28,6 @@ from federation.errors import ConfigError, FedError, Unavailable
 from federation.model.job import Job
 from federation.model.states import Origin
 from federation.model.token import Key
-from federation.overflow.questions import SharedSlurm
-from federation.overflow.service import House as OverflowHouse
-from federation.overflow.service import Overflow
 from federation.pki.credentials import Keeper
 from federation.pki.files import check_place
 from federation.policy.admit import Guest, House
@@ -48,6 +45,10 @@ from federation.stage.results import Results
 from federation.stage.spool import Spool
 from federation.store.writer import Writer
 from slurm_plugin.agent.ready import tell_ready
+
+if TYPE_CHECKING:  # a daemon without an overflow starts without all of that
+    from federation.desk.overflow import OverflowAnswers
+    from federation.overflow.service import Overflow
 
 log = logging.getLogger(__name__)
 
@@ -154,20 +155,30 @@ class Daemon:
             accounts=config.local.accounts,
         )
         answers = Answers(Office(runner=self.runner, mover=self._mover, addresses=addresses))
-        overflow = self._overflow
         return Staff(
             front=front,
             answers=answers,
             mover=self._mover,
             audit=self._audit,
             admins=config.local.admins,
-            overflow=OverflowAnswers(overflow.widening, self.runner, lambda: overflow.config) if overflow else None,
+            overflow=self._overflow_answers(),
         )
 
-    def _made_overflow(self) -> Overflow | None:
+    def _overflow_answers(self) -> "OverflowAnswers | None":
+        if (overflow := self._overflow) is None:
+            return None
+        from federation.desk.overflow import OverflowAnswers
+
+        return OverflowAnswers(overflow.widening, self.runner, lambda: overflow.config)
+
+    def _made_overflow(self) -> "Overflow | None":
         config = self.config.overflow
         if config is None:
             return None
+        from federation.overflow.questions import SharedSlurm
+        from federation.overflow.service import House as OverflowHouse
+        from federation.overflow.service import Overflow
+
         house = OverflowHouse(
             runner=self.runner,
             mover=self._mover,

@@ -7,20 +7,21 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from federation.access.audit import Audit, Entry
 from federation.access.local import Caller, caller_of, listening
 from federation.desk.answers import MOST_LISTED, Answers
 from federation.desk.logs import Said, logs
-from federation.desk.overflow import OverflowAnswers
-from federation.desk.runs import runs
 from federation.desk.submit import Front, submit
 from federation.desk.talk import MAX_LINE, failed, line, parsed
 from federation.desk.view import FedJobList
 from federation.errors import FedError, Refused
 from federation.model.states import Origin
 from federation.stage.mover import Mover
+
+if TYPE_CHECKING:  # a daemon without an overflow starts without all of that
+    from federation.desk.overflow import OverflowAnswers
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Staff:
     mover: Mover
     audit: Audit
     admins: tuple[str, ...]
-    overflow: OverflowAnswers | None = None  # None: no job of a Slurm here leaves it
+    overflow: "OverflowAnswers | None" = None  # None: no job of a Slurm here leaves it
 
 
 class Desk:
@@ -130,6 +131,8 @@ class Desk:
             case "pools":
                 yield asdict(await answers.pools()), b""
             case "sacct":
+                from federation.desk.runs import runs
+
                 names, everybody = [str(one) for one in told.get("jobs") or ()], bool(told.get("everybody"))
                 runner, most = self.staff.front.runner, max(1, min(int(told.get("most", MOST_LISTED)), MOST_LISTED))
                 yield asdict(await runs(runner, caller, names, everybody, most)), b""
