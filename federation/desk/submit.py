@@ -25,12 +25,12 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.runner import Runner
 from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, hash_of
 from federation.stage.spool import Home, Spool
-from federation.wire.convert import MAX_MESSAGE_BYTES, MAX_TEXT, spec_from_wire, spec_to_wire
+from federation.wire.convert import MAX_TEXT
+from federation.wire.crossing import check_crosses
 from slurm_plugin import request
 
 MOST_AHEAD_S = 86_400.0  # how far a token's time may be from ours
 MOST_OUTPUTS = 1000  # patterns
-MOST_SPEC_BYTES = MAX_MESSAGE_BYTES - (64 << 10)  # as it crosses: its key, pool and signature go with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,19 +132,6 @@ def _check(caller: Caller, spec: JobSpec) -> None:
     if spec.outputs and os.geteuid() not in (0, caller.uid):
         raise Refused(f"the daemon is not root's: it can't write files as {caller.user}")
     check_crosses(spec)
-
-
-def check_crosses(spec: JobSpec) -> None:
-    """What other sites would not take may not wait here for them: it would end its link again and again."""
-    try:
-        told = spec_to_wire(spec)
-        spec_from_wire(told)
-    except ValueError as error:
-        raise Refused(f"no site could take this job: {error}") from None
-    if told.ByteSize() > MOST_SPEC_BYTES:
-        raise Refused(
-            f"the job is larger than {MOST_SPEC_BYTES >> 20} MiB without its files", hint="--stage-in brings files"
-        )
 
 
 def _check_account(front: Front, caller: Caller, spec: JobSpec) -> None:

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from federation.access.acting import Account
 from federation.config_overflow import OverflowConfig, VirtualNodes
-from federation.desk.submit import check_crosses
 from federation.errors import Refused, StoreFull, Unavailable
 from federation.model.job import Job
 from federation.model.spec import JobSpec
@@ -32,6 +31,7 @@ from federation.overflow.widened import widened_as
 from federation.runner import Runner
 from federation.stage.spool import Spool
 from federation.store.store import Store
+from federation.wire.crossing import check_crosses
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from federation.access.local import Caller
-from federation.desk.submit import MOST_SPEC_BYTES, _check, check_crosses
+from federation.desk.submit import _check
 from federation.errors import Refused
 from federation.model.spec import JobSpec, Lease, OnSilence
 from federation.wire.convert import MAX_TEXT, spec_from_wire, spec_to_wire
+from federation.wire.crossing import MOST_SPEC_BYTES, check_crosses
 
 ANN = Caller(pid=1, uid=0, gid=0, user="ann", admin=False)
 SPEC = JobSpec(user="ann", account="Physik Süd", script=b"#!/bin/sh\n", gres="tape:1", pin="hpc/batch", deadline_at=2e9)
