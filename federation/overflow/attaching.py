@@ -16,9 +16,9 @@ from federation.config_overflow import OverflowConfig, VirtualNodes
 from federation.errors import Refused, StoreFull, Unavailable
 from federation.model.job import Job
 from federation.model.spec import JobSpec
-from federation.overflow.arrivals import Arrival, began_at
+from federation.overflow.arrivals import MOST_OTHERS, Arrival, began_at
 from federation.overflow.burst import LOOKS, Burst, Claim, Heard, SlurmJob
-from federation.overflow.bursts import burst_of
+from federation.overflow.bursts import burst_of, bursts_of
 from federation.overflow.facts import Rule
 from federation.overflow.frames import Hello, Remark, to_proxy
 from federation.overflow.questions import Wants
@@ -35,6 +35,7 @@ from federation.wire.crossing import check_crosses
 
 log = logging.getLogger(__name__)
 
+HELD_S = 5.0  # between looks at whether a proxy that is not answered may end
 AGAIN_S = 1.0  # between tries while Slurm, the journal or the disk does not let it go on
 WAITS_S, LONGEST_WAIT_S = 0.3, 5.0  # between looks at whether the attempt before is over: longer each time
 MOST_TOLD = 10_000  # runs of which it is known that their output says what they wait for
@@ -76,6 +77,14 @@ class Stale(Exception):
     """This proxy's run is over in Slurm: what it says, and would write, is nobody's any more."""
 
 
+class Held(Exception):
+    """Likewise, and it is not answered: the end of its slurmstepd would end another run, or another job, of its id.
+
+    Source: slurmctld's _slurm_rpc_complete_batch_script, 22.05 to 24.11: what has no node yet, or the same one, is
+    completed by whoever says that id. Slurm ends such a slurmstepd without a word once its node registers.
+    """
+
+
 class Attaching:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -109,6 +118,9 @@ class Attaching:
                         return found
                     why, wait_s = "its attempt before is not over yet", again_s
                     again_s = min(2 * again_s, LONGEST_WAIT_S)
+            except Held as error:
+                log.info("proxy.held", extra={"job": visit.hello.job_id, "why": str(error)})
+                wait_s = HELD_S
             except (Unavailable, StoreFull) as error:
                 log.info("proxy.waits", extra={"job": visit.hello.job_id, "code": error.code, "why": str(error)})
                 why = str(error)
@@ -131,6 +143,8 @@ class Attaching:
     async def _admitted(self, visit: Visit, job: SlurmJob, nodes: VirtualNodes) -> tuple[Burst, Job] | None:
         """None: not yet. Raises Refused, Unavailable, StoreFull."""
         desk, hello = self._desk, visit.hello
+        if job.uid != visit.caller.uid and not job.over and await self._had(visit):
+            raise Held("its id is another user's job's now")
         _check(visit, job, desk.config.partition)
         ending = job.state == "COMPLETING"
         if ending and await desk.runner.read(lambda store: burst_of(store, job.job_id)) is None:
@@ -154,7 +168,7 @@ class Attaching:
             except Refused as error:  # of a note or a limit, which is no word on the job
                 raise Unavailable(str(error)) from None
         if what is Claim.STALE:
-            raise Stale("this run of the job is over in Slurm")
+            raise _not_now(visit, job, "this run of the job is over in Slurm")
         if what is Claim.WAIT or burst is None:
             desk.settled()
             return None
@@ -165,6 +179,12 @@ class Attaching:
         found = known or await self._accepted(visit, job, burst, nodes)
         visit.hello = replace(visit.hello, script=b"", args=(), env=())  # up to 12 MiB that nobody wants any more
         return burst, found
+
+    async def _had(self, visit: Visit) -> bool:
+        """Whether a job of this user's had the id, and ran elsewhere."""
+        uid, job_id = visit.caller.uid, visit.hello.job_id
+        known = await self._desk.runner.read(lambda store: bursts_of(store, job_id)[:MOST_OTHERS])
+        return any(one.uid == uid for one in known)
 
     async def _accepted(self, visit: Visit, job: SlurmJob, burst: Burst, nodes: VirtualNodes) -> Job:
         desk, hello = self._desk, visit.hello
@@ -217,14 +237,20 @@ def _leads_to_tmp(folder: bytes) -> bool:
     return _is_tmp(os.path.realpath(folder))
 
 
+def _not_now(visit: Visit, job: SlurmJob, why: str) -> Stale | Held:
+    """Its run is over: may its slurmstepd say so?"""
+    elsewhere = bool(job.nodes) and visit.hello.node not in job.nodes
+    return Stale(why) if job.over or elsewhere else Held(why)
+
+
 def _check(visit: Visit, job: SlurmJob, partition: str) -> None:
-    """Raises Refused, Stale for what Slurm does not confirm."""
+    """Raises Refused, Stale, Held for what Slurm does not confirm."""
     hello, caller = visit.hello, visit.caller
     if job.uid != caller.uid:
         raise Refused(f"job {hello.job_id} is not {caller.user}'s")
     if not job.batch:
         raise Refused("only batch jobs run on virtual nodes", hint="sbatch")
     if hello.node not in job.nodes:
-        raise Stale(f"job {hello.job_id} does not run on {hello.node} now")
+        raise _not_now(visit, job, f"job {hello.job_id} does not run on {hello.node} now")
     if partition not in job.partitions:
         raise Refused(f"job {hello.job_id} did not come through partition {partition}")

@@ -1,9 +1,10 @@
 """Proxies come to a gateway: a job of Slurm's runs elsewhere, once, and its output and its end come to its proxy."""
 
 import asyncio
+import logging
 import pwd
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,7 @@ from federation.overflow.bursts import newest_bursts
 from federation.overflow.frames import Acknowledged, Ended, Hello, Refusal, Stream, to_daemon
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
-from tests.integration.federation.overflow.gate import NODE, OTHER, USER, Gate, Proxy, connected, until
+from tests.integration.federation.overflow.gate import NODE, OTHER, USER, Gate, Proxy, connected, uid_of, until
 
 
 @pytest.fixture
@@ -252,7 +253,41 @@ async def test_a_job_that_does_not_run_there_does_not_begin(gate: Gate) -> None:
         assert await refused(gate, gate.proxy(b"", job)) == why
 
 
-@pytest.mark.parametrize("now", [{"nodes": ("cloud-hpc-2",)}, {"state": "PENDING"}, {"restarts": 1}])
+HELD: dict[str, Callable[[SlurmJob], SlurmJob]] = {
+    "it waits": lambda job: replace(job, state="PENDING", nodes=()),
+    "it runs again": lambda job: replace(job, restarts=1),
+    "its id is another user's job's": lambda job: replace(job, uid=uid_of(OTHER), submitted_at=job.submitted_at + 1),
+}
+
+
+@pytest.mark.parametrize("now", HELD.values(), ids=HELD)
+async def test_a_proxy_whose_end_slurm_would_take_for_that_of_another_run_is_not_answered(
+    gate: Gate,
+    now: Callable[[SlurmJob], SlurmJob],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(attaching, "HELD_S", 0.02)
+    caplog.set_level(logging.INFO)
+    home = bytes(gate.home)
+    job = gate.job()
+    first = gate.proxy(WAITS % (home, home), job)
+    async with gate.up():
+        dies = asyncio.create_task(first.run())
+        await gate.waits_for(gate.home / "begun")
+        dies.cancel()
+        gate.slurm.put(now(job))
+        late = gate.proxy(b"touch wrong\n", job)
+        running = asyncio.create_task(late.run())
+        await until(lambda: caplog.messages.count("proxy.held") > 2)
+        assert not running.done()
+        gate.slurm.put(replace(job, state="CANCELLED"))
+        assert await running == ended_by(signal.SIGKILL)
+        assert (late.output, late.errors) == (b"", b"")
+    assert not (gate.home / "wrong").exists()
+
+
+@pytest.mark.parametrize("now", [{"nodes": ("cloud-hpc-2",)}])
 async def test_a_proxy_of_a_run_that_is_over_ends_without_a_word(gate: Gate, now: dict[str, object]) -> None:
     """The file that it would write to is another run's by now; and that run's job goes on."""
     home = bytes(gate.home)
