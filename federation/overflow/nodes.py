@@ -14,6 +14,7 @@ Crash: what was offered stays so. A job that starts then waits in its proxy for 
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -22,6 +23,7 @@ from federation.config_overflow import OverflowConfig
 from federation.errors import FedError
 from federation.model.states import Origin
 from federation.overflow.bursts import MOST_OPEN
+from federation.overflow.pacing import apart_s
 from federation.overflow.told import CLOSED, OPEN, Changes, Far, Near, decide
 from federation.ports import Now
 from federation.runner import Runner
@@ -35,7 +37,7 @@ from slurm_plugin.slurm.hostlist import compress
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 2.0  # between looks: Slurm needs less than that to start what it may
+LOOK_S = 2.0  # between looks, at least: Slurm needs less than that to start what it may
 CALM_S = 10.0  # between two changes of the partition that open more of it: Slurm looks at all nodes anew for each
 CLOSE_S = 3.0  # longest that the daemon's end waits for the partition to be closed
 _OVER = (Origin.RESULTS_PENDING, Origin.DONE)
@@ -94,8 +96,9 @@ class NodesLoop:
         """Until cancelled. The partition is closed then: a proxy would wait for the next daemon."""
         try:
             while True:
+                began = time.monotonic()
                 await self.look()
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(apart_s(LOOK_S, time.monotonic() - began))
         finally:
             await self._close()
 

@@ -1,4 +1,4 @@
-"""How fast ends are given out: those of a thousand jobs that are over at once would be more than a slurmctld likes."""
+"""How much of a slurmctld's time is ours: ends of jobs that are over at once, and looks at a queue that is long."""
 
 import asyncio
 import time
@@ -6,6 +6,13 @@ import time
 from federation.access.rates import Bucket, Rate
 
 ENDS = Rate(per_s=50.0, burst=25.0)
+SHARE = 10  # looks take no more than one part of the time in so many
+LONGEST_S = 30.0  # between looks, whatever they took: Slurm starts a job again two minutes after it lost its gateway
+
+
+def apart_s(least_s: float, took_s: float) -> float:
+    """Between two looks, by what the last one took."""
+    return max(least_s, min(LONGEST_S, SHARE * took_s))
 
 
 class Pacer:

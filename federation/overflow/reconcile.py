@@ -9,6 +9,7 @@ A slurmctld that does not answer decides nothing. Crash: the next pass sees the 
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from federation.overflow.burst import (
     without_proxy,
 )
 from federation.overflow.bursts import MOST_OPEN, by_token, drop_closed, open_bursts, save
+from federation.overflow.pacing import apart_s
 from federation.overflow.slurm_side import SlurmSide, facts
 from federation.overflow.slurm_site import SlurmSite
 from federation.ports import Now
@@ -79,13 +81,16 @@ class Reconcile:
     async def _passes(self) -> None:
         while True:
             self._wake.clear()
+            began = time.monotonic()
             try:
                 await self.look()
             except FedError as error:
                 log.warning("bursts.not_looked_at", extra={"code": error.code, "why": str(error)})
-            await asyncio.sleep(APART_S)
+            took_s = time.monotonic() - began if self._answers else 0.0  # one that comes back may have forgotten a note
+            rest_s = apart_s(APART_S, took_s)
+            await asyncio.sleep(rest_s)
             with suppress(TimeoutError):
-                async with asyncio.timeout(EVERY_S - APART_S):
+                async with asyncio.timeout(max(0.0, EVERY_S - rest_s)):
                     await self._wake.wait()
 
     async def look(self) -> None:

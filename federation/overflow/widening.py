@@ -22,6 +22,7 @@ from federation.overflow.changes import Applied, Applies, Change, has_started, i
 from federation.overflow.facts import Decision, Facts, Verdict, Widened, Wish
 from federation.overflow.looking import Seen, Sources, seen
 from federation.overflow.offers import Market
+from federation.overflow.pacing import SHARE
 from federation.overflow.queued import Queued
 from federation.overflow.rules import decide, ours
 from federation.overflow.waiting import Running
@@ -32,7 +33,6 @@ from slurm_plugin.slurm.hostlist import compress
 log = logging.getLogger(__name__)
 
 LOOK_S = 10.0  # between looks
-SHARE = 10  # looks take no more than one part of the time in so many
 REFUSED_S = 600.0  # until a job that Slurm refused to change is tried again
 MOST_REFUSED = 10_000  # of which that is known
 MOST_KEPT = 20_000  # jobs of the last look that can be asked about

@@ -13,9 +13,11 @@ import pytest
 from federation.errors import Unavailable
 from federation.model.states import Origin
 from federation.model.token import RANDOM_BYTES, mint
+from federation.overflow import nodes
 from federation.overflow.burst import Burst
 from federation.overflow.bursts import save
 from federation.overflow.nodes import CALM_S, NodesLoop, far_of, gres_of
+from federation.overflow.pacing import SHARE
 from federation.ports import Now
 from federation.store.store import Store
 from slurm_plugin.errors import SlurmError
@@ -25,6 +27,7 @@ from slurm_plugin.slurm.gres import parse_gres
 from tests.integration.federation.site import SPEC, Net, linked, until
 from tests.unit.federation.overflow.test_told import CONFIG, node, virtual
 
+TAKES_S = 0.05
 OURS = replace(CONFIG, nodes={"a": virtual("a", 1, "hpc/batch")})
 
 
@@ -62,6 +65,21 @@ class Slurm:
     async def set_partition(self, name: str, **fields: str) -> None:
         self.fields = {**self.fields, **fields}
         self.told.set()
+
+
+@dataclass
+class Slow(Slurm):
+    """It has a queue so long that it takes a while to tell."""
+
+    began: list[float] = field(default_factory=list)
+    often: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def vgpu_jobs(self, partitions: Sequence[str] = ()) -> tuple[QueuedJob, ...]:
+        self.began.append(time.monotonic())
+        if len(self.began) > 1:
+            self.often.set()
+        await asyncio.sleep(TAKES_S)
+        return ()
 
 
 def now() -> Now:
@@ -129,6 +147,18 @@ async def test_a_journal_that_can_not_be_read_now_ends_nothing(tmp_path: Path, m
             assert (loop.trouble, slurm.asked) == ("the journal does not answer", 0)
         await loop.look()
         assert (loop.trouble, slurm.asked) == ("", 1)
+
+
+async def test_a_long_queue_is_looked_at_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "LOOK_S", 0.0)
+    net, slurm = Net(tmp_path), Slow()
+    async with net.site("edge").up() as runner:
+        loop = asyncio.create_task(NodesLoop(lambda: OURS, runner, slurm, now).run())
+        await asyncio.wait_for(slurm.often.wait(), 20)
+        loop.cancel()
+        with suppress(asyncio.CancelledError):
+            await loop
+    assert slurm.began[1] - slurm.began[0] >= TAKES_S * (1 + SHARE)
 
 
 async def test_a_partition_that_slurm_does_not_have_is_told(tmp_path: Path) -> None:

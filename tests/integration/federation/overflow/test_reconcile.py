@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +16,11 @@ from federation.model.token import Key
 from federation.overflow import reconcile
 from federation.overflow.burst import LOOKS, Burst, Claim, Heard, Phase, SlurmJob
 from federation.overflow.notes import note
+from federation.overflow.pacing import SHARE
 from tests.integration.federation.overflow.stand import ASKED, JOB, LONGEST_WAIT_S, Stand, stand
 from tests.integration.federation.site import SPEC, until
 
+TAKES_S = 0.2
 GONE = ("CANCELLED", "NODE_FAIL", "FAILED", "TIMEOUT", "COMPLETED", "PREEMPTED")
 
 
@@ -414,6 +418,32 @@ async def test_closed_ones_are_remembered_as_long_as_jobs(here: Stand) -> None:
         here.clock.ahead_s = here.runner.engine.origin.rules.keep_s + 10
         await here.reconcile.forget()
         assert await here.runner.read(lambda store: store.rows("burst", token=burst.token.bytes)) == []
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_long_queue_is_looked_at_less_often(
+    here: Stand, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    """Also when somebody asks for a look all the time; not one of which Slurm does not tell."""
+    monkeypatch.setattr(reconcile, "APART_S", 0.0)
+    began: list[float] = []
+
+    async def look() -> None:
+        began.append(time.monotonic())
+        here.reconcile.poke()
+        await asyncio.sleep(TAKES_S)
+
+    async with here.up():
+        here.reconcile._answers = answers
+        monkeypatch.setattr(here.reconcile, "look", look)
+        loop = asyncio.create_task(here.reconcile.run())
+        async with asyncio.timeout(20):
+            while len(began) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        loop.cancel()
+        with suppress(asyncio.CancelledError):
+            await loop
+    assert (began[1] - began[0] >= TAKES_S * (1 + SHARE)) is answers
 
 
 async def test_the_loop_looks_again_and_soon_when_it_is_asked_to(here: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
