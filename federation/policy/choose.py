@@ -20,7 +20,8 @@ MAX_REASONS = 64  # pools that an explanation names
 EACH = "*"
 _PINNED = "the job is pinned to "
 _TOO_OLD, _TOO_LONG = "its daemon is too old for jobs of Slurm's", "its longest time limit is "
-LASTING = (_TOO_OLD, _TOO_LONG)
+_ACCOUNT = "account "  # of who may not go there
+LASTING = (_TOO_OLD, _TOO_LONG, _ACCOUNT)
 """How reasons begin that no waiting changes."""
 MOST_NODES = 64  # of another site's catalogue, which has one of each build
 _EIGHTHS = 8  # of a GPU's memory: a class's weight counts them
@@ -153,9 +154,9 @@ def _barred(ask: Ask, pool: Pool, rules: Rules) -> str:
         return f"{_PINNED}{spec.pin}"
     allowed = rules.allow.get(spec.account)
     if allowed is not None and not set(allowed) & set(names):
-        return f"account {spec.account or '(none)'} may not go there"
+        return f"{_ACCOUNT}{spec.account or '(none)'} may not go there"
     if set(rules.deny.get(spec.account, ())) & set(names):
-        return f"account {spec.account or '(none)'} is denied there"
+        return f"{_ACCOUNT}{spec.account or '(none)'} is denied there"
     refused = dict(ask.avoid).get(pool.name)
     if refused is not None:
         return f"it refused this job: {refused}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from federation.model.messages import Room
 from federation.model.spec import Batch, Input, JobSpec
-from federation.policy.choose import Ask, Choice, Pool, Rules, choose
+from federation.policy.choose import LASTING, Ask, Choice, Pool, Rules, choose
 from slurm_plugin.catalogue import Catalogue, Class, Kind, NodeFacts, render, shapes
 
 SPEC = JobSpec(user="ann", account="lab", time_limit_s=3600)
@@ -101,6 +101,19 @@ def test_where_it_goes_or_why_it_waits_is_one_line() -> None:
     assert choose(ask(), [], Rules()).why == "no pool is known"
     there = replace(SPEC, pin="cloud")
     assert choose(ask(there), [HOME, away], Rules()).why == "no pool fits now: cloud/batch: no link now"
+
+
+def test_what_no_waiting_changes_is_told_apart() -> None:
+    slurms = replace(SPEC, batch=Batch(job_id=1))
+    lasting = [
+        why(CLOUD, rules=Rules(allow={"lab": ("edge",)})),
+        why(CLOUD, rules=Rules(deny={"lab": ("cloud",)})),
+        why(replace(CLOUD, room=replace(ROOM, longest_s=60))),
+        why(CLOUD, slurms),
+    ]
+    assert all(one.startswith(LASTING) for one in lasting), lasting
+    others = [why(replace(CLOUD, linked=False)), why(replace(CLOUD, sent=10)), why(CLOUD, replace(SPEC, pin="edge"))]
+    assert not any(one.startswith(LASTING) for one in others), others
 
 
 def test_each_reason_why_not() -> None:
