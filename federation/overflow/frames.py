@@ -121,9 +121,6 @@ class Refusal:
 FromProxy: TypeAlias = Hello | Acknowledged | Signalled | Ping
 FromDaemon: TypeAlias = Welcome | Data | Remark | Ended | Refusal | Ping
 
-_DATA = {b"O": Stream.STDOUT, b"E": Stream.STDERR}
-
-
 # -- in
 
 
@@ -150,29 +147,6 @@ def from_proxy(kind: bytes, payload: bytes) -> FromProxy | None:
                 if not 1 <= number <= 64:
                     raise ValueError(f"there is no signal {number}")
                 return Signalled(number=number, from_stepd=bool(from_stepd))
-            case b"P":
-                return Ping()
-    except struct.error as error:
-        raise ValueError(f"a frame {kind!r} of a wrong size: {error}") from None
-    return None
-
-
-def from_daemon(kind: bytes, payload: bytes) -> FromDaemon | None:
-    """The same for a proxy in Python. Raises ValueError."""
-    try:
-        match kind:
-            case b"W":
-                stdout, stderr = _TWO.unpack(payload)
-                return Welcome(stdout=stdout, stderr=stderr)
-            case b"O" | b"E":
-                return Data(stream=_DATA[kind], offset=_ONE.unpack_from(payload)[0], data=payload[_ONE.size :])
-            case b"M":
-                return Remark(text=payload.decode("utf-8", "replace"))
-            case b"X":
-                by_signal, value = _END.unpack(payload)
-                return Ended(by_signal=bool(by_signal), value=value)
-            case b"R":
-                return Refusal(text=payload.decode("utf-8", "replace"))
             case b"P":
                 return Ping()
     except struct.error as error:
@@ -300,42 +274,6 @@ def data_head(stream: Stream, offset: int, size: int) -> bytes:
     """What goes before so many bytes of output."""
     kind = b"O" if stream is Stream.STDOUT else b"E"
     return HEAD.pack(kind, _ONE.size + size) + _ONE.pack(offset)
-
-
-def to_daemon(message: FromProxy) -> bytes:
-    match message:
-        case Hello():
-            return _frame(b"H", b"".join(_FIELD.pack(tag, len(value)) + value for tag, value in _fields(message)))
-        case Acknowledged():
-            return _frame(b"A", _TWO.pack(message.stdout, message.stderr))
-        case Signalled():
-            return _frame(b"S", _SIGNAL.pack(message.number, message.from_stepd))
-        case Ping():
-            return _frame(b"P", b"")
-
-
-def _fields(hello: Hello) -> list[tuple[int, bytes]]:
-    return [
-        (1, b"%d" % hello.version),
-        (2, b"%d" % hello.job_id),
-        (3, b"%d" % hello.array_id),
-        *([(4, b"%d" % hello.task_id)] if hello.task_id >= 0 else []),
-        (5, b"%d" % hello.restarts),
-        (6, hello.node.encode("ascii")),
-        (7, hello.folder),
-        (8, b"%o" % hello.umask),
-        (9, b"%d" % hello.stdout_size),
-        (10, b"%d" % hello.stderr_size),
-        (11, b"%d" % hello.joined),
-        (12, hello.script),
-        *((13, one) for one in hello.args),
-        *((14, name + b"=" + value) for name, value in hello.env),
-        *((15, f"{one.name} {one.soft} {one.hard}".encode("ascii")) for one in hello.limits),
-        (16, b"%d" % hello.regular),
-        *([(17, b"%d" % hello.stdout_next)] if hello.stdout_next >= 0 else []),
-        *([(18, b"%d" % hello.stderr_next)] if hello.stderr_next >= 0 else []),
-        *([(19, b"%d" % hello.own)] if hello.own else []),
-    ]
 
 
 def _frame(kind: bytes, payload: bytes) -> bytes:

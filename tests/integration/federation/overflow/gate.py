@@ -38,8 +38,6 @@ from federation.overflow.frames import (
     Signalled,
     Stream,
     Welcome,
-    from_daemon,
-    to_daemon,
 )
 from federation.overflow.request import Asked
 from federation.overflow.service import House as OverflowHouse
@@ -58,6 +56,7 @@ from federation.store.room import Room as DiskRoom
 from federation.store.writer import Writer
 from slurm_plugin.slurm.process import Site as SlurmSite
 from tests.integration.federation.overflow.stand import FakeSlurm as Records
+from tests.unit.federation.overflow.wire import from_daemon, to_daemon
 
 PATIENCE_S = 60.0
 USER, OTHER = "alice", "bob"

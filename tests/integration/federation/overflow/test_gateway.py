@@ -21,10 +21,11 @@ from federation.model.states import Origin
 from federation.overflow import attaching, gateway, pacing
 from federation.overflow.burst import Phase, SlurmJob
 from federation.overflow.bursts import newest_bursts
-from federation.overflow.frames import Acknowledged, Ended, Hello, Refusal, Stream, to_daemon
+from federation.overflow.frames import Acknowledged, Ended, Hello, Refusal, Stream
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
 from tests.integration.federation.overflow.gate import NODE, OTHER, USER, Gate, Proxy, connected, uid_of, until
+from tests.unit.federation.overflow.wire import to_daemon
 
 
 @pytest.fixture

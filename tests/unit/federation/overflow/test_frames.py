@@ -24,12 +24,11 @@ from federation.overflow.frames import (
     Signalled,
     Stream,
     Welcome,
-    from_daemon,
     from_proxy,
     length,
-    to_daemon,
     to_proxy,
 )
+from tests.unit.federation.overflow.wire import from_daemon, to_daemon
 
 numbers = st.integers(0, MOST_NUMBER)
 names = st.binary(min_size=1, max_size=20).filter(lambda one: b"=" not in one)

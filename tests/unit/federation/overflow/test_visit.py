@@ -8,9 +8,10 @@ import pytest
 
 from federation.access.local import Caller
 from federation.overflow.burst import Ends, Heard
-from federation.overflow.frames import FromProxy, Hello, Ping, Signalled, to_daemon
+from federation.overflow.frames import FromProxy, Hello, Ping, Signalled
 from federation.overflow.visit import Staff, Visit
 from tests.unit.federation.overflow.test_burst import BURST
+from tests.unit.federation.overflow.wire import to_daemon
 
 TERM, CONT, USR1 = (Signalled(number=one, from_stepd=True) for one in (signal.SIGTERM, signal.SIGCONT, signal.SIGUSR1))
 
