@@ -87,7 +87,7 @@ def _with_files(burst: Burst, arrival: Arrival) -> Burst:
         return burst
     stdout_base = max(0, min(burst.stdout_base, arrival.stdout_size - arrival.stdout_own))
     stderr_base = max(0, min(burst.stderr_base, arrival.stderr_size - arrival.stderr_own))
-    return replace(burst, stdout_base=stdout_base, stderr_base=stderr_base)
+    return replace(burst, stdout_base=stdout_base, stderr_base=stderr_base, written=False)
 
 
 def _new(arrival: Arrival, token: UUID, before: Burst | None) -> Burst:

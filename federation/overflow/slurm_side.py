@@ -232,6 +232,9 @@ class SlurmSide:
         wanted = self._ends_at(burst, fed) or longest(burst, self._longest_wait_s)
         if job.state != "RUNNING" or wanted in (0, burst.told):
             return
+        now = await self._runner.read(lambda store: by_token(store, burst.token))
+        if now is None or now.written:
+            return  # it is being ended, and its limit may be what it is ended by
         try:
             if ends_at(burst):
                 await self._site.set_end(job.name, wanted)

@@ -226,6 +226,22 @@ async def test_a_timeout_elsewhere_becomes_slurms_own(here: Stand) -> None:
         assert (await here.burst(burst.token)).phase is Phase.OPEN
 
 
+async def test_a_limit_that_a_job_is_ended_by_stays_until_slurm_has_looked(here: Stand) -> None:
+    """That takes it half a minute, in which there are passes."""
+    async with here.up():
+        burst = await here.running(replace(JOB, limit_s=60))
+        await here.passes()
+        here.backend.end(Key(burst.token, 1), Outcome(end=End.TIMEOUT))
+        await here.over(burst.token)
+        here.clock.ahead_s = 62.0
+        await here.side.written(burst.token)
+        assert (await here.side.end(burst.token)).way is Way.TIMEOUT
+        await here.passes(2)
+        assert [what for what, *_ in here.slurm.told if what in ("limit", "end")] == ["limit", "end", "limit"]
+        again = await here.attach(here.slurm.put(replace(here.slurm.records[12], restarts=1, submitted_at=200)))
+        assert (again.token, again.written) == (burst.token, False)
+
+
 @pytest.mark.parametrize("end", [End.NODE_FAIL, End.PREEMPTED])
 async def test_a_node_lost_elsewhere_is_a_requeue_with_a_new_attempt(here: Stand, end: End) -> None:
     async with here.up():
