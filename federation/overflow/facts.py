@@ -57,6 +57,7 @@ class Waiting:
     held: str = ""  # why room would not start it
     open: bool = False  # what it last started elsewhere is not over yet
     input_bytes: int = 0
+    slices: bool = False  # it asks for some: virtual nodes have no more than their pools, and nothing else holds it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,7 @@ class Facts:
     running: Mapping[str, int] = field(default_factory=dict)  # by rule: jobs that run there
     spent: Mapping[str, float] = field(default_factory=dict)  # by rule, today
     left: Mapping[str, float] = field(default_factory=dict)  # by account, of today's budget; not in it: any
+    room: Mapping[str, int] = field(default_factory=dict)  # by pool: how many more jobs; not in it: any
 
 
 class Verdict(StrEnum):

@@ -13,9 +13,10 @@ from federation.engine.origin import DAY_S
 from federation.engine.site import SiteEngine
 from federation.engine.sites import SILENT_S
 from federation.errors import Unavailable
+from federation.model.states import Origin
 from federation.overflow import widened
 from federation.overflow.burst import Burst
-from federation.overflow.bursts import open_bursts
+from federation.overflow.bursts import MOST_OPEN, open_bursts
 from federation.overflow.expected import MOST_ASKED, Expects
 from federation.overflow.facts import Facts, Waiting, Widened
 from federation.overflow.offers import Behind, Market
@@ -71,6 +72,7 @@ class _Books:
     booked: frozenset[int]
     open: Mapping[int, Collection[int]]  # elements whose attempt elsewhere is not over, by root; -1: a job of no array
     pools: Mapping[str, Pool]
+    far: Mapping[int, tuple[str, bool]]  # by id, of jobs with an attempt elsewhere: in which pool, and if it was sent
     away: Mapping[str, float]  # seconds since its site was heard, of those that are not
 
 
@@ -123,6 +125,10 @@ async def _books(sources: Sources, accounts: Collection[str], now: Now) -> _Book
             booked=widened.booked(store),
             open=_open(open_bursts(store)),
             pools={pool.name: pool for pool in sites.pools(store.jobs(), now)},
+            far={
+                row["job_id"]: (row["pool"], row["state"] not in (None, Origin.QUEUED))
+                for row in store.rows("bursts_far", most=MOST_OPEN)
+            },
             away=silent,
         )
 
@@ -149,7 +155,22 @@ def _facts(config: OverflowConfig, books: _Books, running: Sequence[Running], no
         running=there,
         spent=spent,
         left=left,
+        room=_room(config, books, running),
     )
+
+
+def _room(config: OverflowConfig, books: _Books, running: Sequence[Running]) -> dict[str, int]:
+    """What has started on a virtual node and is not known to be of one pool may be any's."""
+    most: Counter[str] = Counter()
+    for nodes in config.nodes.values():
+        most[nodes.pool] += nodes.most_jobs
+    there = [books.far.get(one.job_id, ("", False)) for one in running]
+    room = {}
+    for pool in most.keys() & books.pools.keys():
+        mine = [sent for name, sent in there if name in ("", pool)]
+        known = books.pools[pool]
+        room[pool] = min(known.room.free_jobs - known.sent - mine.count(False), most[pool] - len(mine))
+    return room
 
 
 def _behind(nodes: VirtualNodes, books: _Books) -> Behind:

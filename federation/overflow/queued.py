@@ -103,6 +103,7 @@ def queued(row: Sequence[str], excluded: Sequence[str], names: Names) -> Queued:
         held=_held(reason, partitions, names),
         open=_OPEN in note_in(comment),
         input_bytes=_input_bytes(comment),
+        slices=tres not in _NOTHING,
     )
     limit_s = 0 if limit in _NOTHING else seconds(limit)
     return Queued(

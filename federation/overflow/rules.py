@@ -54,10 +54,18 @@ class _Purse:
             if rule.spend_per_day is not None
         }
         self._accounts = dict(facts.left)
+        self._pools = dict(facts.room)
         for job in jobs:
             if ours(job, facts):
                 known = facts.widened[job.root]
                 self.take(known.rule, known.account, job.tasks, known.price)
+                self.fill(_held_by(job, facts.offers.get(job.job_id, ())), job.tasks)
+
+    def fill(self, pools: Sequence[str], tasks: int) -> None:
+        """Each of them, since Slurm chooses."""
+        for pool in pools:
+            if pool in self._pools:
+                self._pools[pool] -= tasks
 
     def take(self, rule: str, account: str, tasks: int, price: float) -> None:
         if rule in self._jobs:
@@ -67,11 +75,14 @@ class _Purse:
         if account in self._accounts:
             self._accounts[account] -= tasks * price
 
-    def room(self, rule: str, account: str, tasks: int, price: float) -> tuple[float, str]:
+    def room(self, rule: str, account: str, tasks: int, price: float, pools: Sequence[str]) -> tuple[float, str]:
         """For how many elements there is, and what is in the way of more."""
         jobs, room, no = max(0, self._jobs[rule]), float(tasks), ""
         if jobs < tasks:
             room, no = jobs, f"as many of {rule} as most_jobs says are widened or run there"
+        for pool in pools:
+            if (free := max(0, self._pools.get(pool, tasks))) < room:
+                room, no = free, f"as many jobs as {pool} takes now are widened"
         of_account = f"today's budget of account {account or '(none)'}"
         for left, whose in (
             (self._money.get(rule), f"today's money of {rule}"),
@@ -80,6 +91,11 @@ class _Purse:
             if left is not None and (most := _times(left, price)) < room:
                 room, no = most, f"{whose} has {max(0.0, left):.2f} left, and it costs {price:.2f}"
         return room, no
+
+
+def _held_by(job: Waiting, offers: Sequence[Offer]) -> tuple[str, ...]:
+    """Pools whose room holds it: jobs with slices are held by those that virtual nodes offer."""
+    return () if job.slices else tuple(offer.pool for offer in offers)
 
 
 def _times(money: float, price: float) -> float:
@@ -110,11 +126,13 @@ def _decided(job: Waiting, facts: Facts, purse: _Purse, waiting: Mapping[str, in
     if not takers:
         return _stays(job, name, _refusals(offers))
     price = max(offer.money for offer in takers)  # Slurm chooses the node
-    room, no = purse.room(name, job.account, job.tasks, price)
+    pools = _held_by(job, takers)
+    room, no = purse.room(name, job.account, job.tasks, price, pools)
     if room < 1:
         return _stays(job, name, no)
     tasks = int(room)
     purse.take(name, job.account, tasks, price)
+    purse.fill(pools, tasks)
     part = f"; {tasks} of {job.tasks} elements: {no}" if tasks < job.tasks else ""
     return Decision(
         job=job,

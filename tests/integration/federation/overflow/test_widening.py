@@ -19,7 +19,7 @@ from federation.overflow.rules import AWAY_S
 from federation.overflow.waiting import Running
 from federation.overflow.widening import REFUSED_S, Look, State, Tally
 from federation.policy.choose import Rules
-from tests.integration.federation.overflow.queue import NODES, Bench
+from tests.integration.federation.overflow.queue import NODES, ROOM, Bench
 from tests.integration.federation.site import until
 
 WIDE = "gpu,vgpu-wait,cloud"
@@ -133,6 +133,26 @@ async def test_the_price_of_yesterday_is_forgotten_and_the_row_is_kept_while_the
     bench.later(3 * 86_400)
     await bench.widening.look()
     assert widened.widened(bench.journal.store) == {}
+
+
+async def test_jobs_without_slices_fill_a_pool_and_no_more() -> None:
+    """Its site does not know yet of those that have just started there."""
+    bench = Bench()
+    bench.link("cloud", room=replace(ROOM, free_jobs=4))
+    book(bench, 8, cost=2.0)
+    bench.queue.runs = (Running(job_id=8, root=8), Running(job_id=9, root=9))
+    bench.queue.waits = tuple(bench.job(nth) for nth in range(1, 6))
+    assert list(states(await bench.widening.look()).values()).count(State.WIDENED) == 2
+    bench.carried_out()
+    await bench.widening.look()
+    assert bench.changes.moves() == []
+
+
+async def test_no_more_jobs_without_slices_go_than_fed_yaml_allows_there() -> None:
+    bench = Bench(nodes=(replace(NODES, most_jobs=2),))
+    bench.queue.runs = (Running(job_id=9, root=9),)
+    bench.queue.waits = (bench.job(1), bench.job(2), bench.job(3, slices=True))
+    assert states(await bench.widening.look()) == {1: State.WIDENED, 2: State.STAYS, 3: State.WIDENED}
 
 
 async def test_an_array_goes_in_part_and_the_rest_later() -> None:

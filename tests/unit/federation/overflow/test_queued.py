@@ -52,6 +52,11 @@ def test_what_has_to_run_here(told: dict[str, str], obstacle: str) -> None:
     assert read(**told).job.obstacle.startswith(obstacle)
 
 
+def test_whether_it_asks_for_slices() -> None:
+    assert read().job.slices
+    assert not read(tres_per_node="N/A").job.slices
+
+
 def test_nodes_that_it_excludes_keep_it_unless_they_are_virtual() -> None:
     assert read(("n1",)).job.obstacle == "it excludes nodes"
     found = read(("cloud-gpu-2",))

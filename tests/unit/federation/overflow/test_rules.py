@@ -99,6 +99,32 @@ def test_the_budget_of_its_account_and_what_pools_say_keep_a_job_too() -> None:
     assert one(job, offers={}).why.startswith("no pool is one that it may go to")
 
 
+def test_no_more_jobs_without_slices_are_widened_than_a_pool_takes() -> None:
+    """The nodes offer slices only: of anything else Slurm would start there whatever is in the partition."""
+    jobs = [
+        waiting(1, partitions=("gpu", "cloud")),
+        waiting(2),
+        waiting(3, tasks=5),
+        waiting(4),
+        waiting(5, slices=True),
+    ]
+    found = decide(jobs, facts(jobs, widened={1: widened(jobs[0])}, room={POOL: 4}))
+    assert [(one.verdict, one.tasks) for one in found] == [
+        (Verdict.LEAVE, 0),
+        (Verdict.WIDEN, 1),
+        (Verdict.WIDEN, 2),
+        (Verdict.LEAVE, 0),
+        (Verdict.WIDEN, 1),
+    ]
+    assert found[3].why == "as many jobs as cloud/gpu takes now are widened"
+
+
+def test_the_fullest_of_its_pools_keeps_a_job_without_slices_since_slurm_chooses() -> None:
+    offers = {1: (Offer(pool="a/b"), Offer(pool="c/d"), Offer(pool="e/f", no="full"))}
+    assert one(waiting(), offers=offers, room={"a/b": 3, "c/d": 0, "e/f": 0}).why.startswith("as many jobs as c/d")
+    assert one(waiting(), offers=offers, room={"a/b": 3, "c/d": 1, "e/f": 0}).verdict is Verdict.WIDEN
+
+
 def test_a_clock_that_is_ahead_keeps_no_job() -> None:
     assert one(waiting(since=int(NOW) + 5), Rule(after_s=0)).why.endswith("it has waited 0 s")
 
