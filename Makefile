@@ -46,6 +46,7 @@ soak: setup
 
 demo: setup
 	$(BIN)/python -m slurm_plugin.lab.demo
+	$(BIN)/python -m federation.lab.demo
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -6,6 +6,7 @@ takes down.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from slurm_plugin.lab.people import as_person, ensure_people, remove_people
 from slurm_plugin.lab.site import Lab
 
 NAME = "demo"
-STEP_LIMIT_S = 30.0
+STEP_LIMIT_S = 60.0
 COMMAND_LIMIT_S = 60.0
 _UUID = re.compile(r"MIG-[0-9a-f-]{36}")
 JOB = """\
@@ -31,27 +32,42 @@ exec sleep 600
 class Story:
     """Runs commands as somebody, shows them as typed and as answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "") -> None:
+        self._at = f"@{host}" if host else ""  # where several sites are told of
         self._env = dict(os.environ) | {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
         self._cwd = Path("/")
         self._homes = Path("/")
 
-    def enter(self, lab: Lab) -> None:
-        """From now on as after `eval "$(vgpu lab env)"`, each person in a folder of his own with job.sh in it."""
-        self._env |= commands.environment(lab.name, lab.folder.parent)
+    def enter(self, lab: Lab, **more: str) -> None:
+        """From now on as after `eval "$(vgpu lab env)"`, each person in a folder of his own with job.sh in it.
+
+        `more`: variables besides.
+        """
+        self._env |= commands.environment(lab.name, lab.folder.parent) | more
         self._homes = lab.folder / "home"
         for person in ("alice", "bob"):
             home = self._homes / person
             home.mkdir(parents=True)
-            (home / "job.sh").write_text(JOB)
-            subprocess.run(["chown", "-R", f"{person}:{person}", home], check=True)
+            shutil.chown(home, person, person)
+            self.put("job.sh", JOB, by=person)
+
+    def put(self, name: str, text: str, *, by: str) -> None:
+        """A file in this person's folder."""
+        path = self._homes / by / name
+        path.write_text(text)
+        shutil.chown(path, by, by)
+
+    def read(self, name: str, *, by: str) -> str:
+        """What such a file has in it; nothing when there is none."""
+        path = self._homes / by / name
+        return path.read_text() if path.exists() else ""
 
     def tell(self, text: str) -> None:
         print(f"\n\033[1m== {text}\033[0m" if sys.stdout.isatty() else f"\n== {text}", flush=True)
 
     def type(self, line: str, *, by: str = "root", fails: bool = False) -> str:
         """What it printed, stdout and stderr. Raises LabError when it failed, or did not where it should."""
-        print(f"{by}{'#' if by == 'root' else '$'} {line}", flush=True)
+        print(f"{by}{self._at}{'#' if by == 'root' else '$'} {line}", flush=True)
         argv = ("sh", "-c", line)
         done = subprocess.run(
             argv if by == "root" else as_person(by, argv),
@@ -85,10 +101,9 @@ class Story:
 
     def slices_of(self, job: str, *, by: str) -> tuple[str, ...]:
         """What the job says it sees, once it says so."""
-        out = self._homes / by / f"slurm-{job}.out"
-        until(lambda: out.exists() and "CUDA_VISIBLE_DEVICES=" in out.read_text(), f"job {job} runs")
-        self.type(f"cat slurm-{job}.out", by=by)
-        return tuple(_UUID.findall(out.read_text()))
+        out = f"slurm-{job}.out"
+        until(lambda: "CUDA_VISIBLE_DEVICES=" in self.read(out, by=by), f"job {job} runs")
+        return tuple(_UUID.findall(self.type(f"cat {out}", by=by)))
 
 
 def check(holds: bool, what: str) -> None:
@@ -98,7 +113,7 @@ def check(holds: bool, what: str) -> None:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    if not processes.wait_until(condition, limit_s=STEP_LIMIT_S):
+    if not processes.wait_until(condition, limit_s=STEP_LIMIT_S, every_s=0.2):
         raise LabError(f"waited {STEP_LIMIT_S:.0f} s in vain: {what}")
 
 
@@ -176,28 +191,36 @@ def go_down(story: Story, lab: Lab) -> None:
     check(not lab.folder.exists() and not processes.all_of(lab.folder), "nothing is left: no process, no file")
 
 
-def main() -> int:
-    began, story = time.monotonic(), Story()
+def one_site() -> None:
+    story = Story()
+    lab = come_up(story)
+    running, held = two_people(story, lab)
+    refusal(story)
+    restart(story, running)
+    change_of_layout(story, lab, running, held)
+    go_down(story, lab)
+
+
+def show(story: Callable[[], None], *labs: str) -> int:
+    """The exit status. No lab of these names is there before or after it, nor a person who was not."""
+    began = time.monotonic()
     made: tuple[str, ...] = ()
     try:
-        commands.down(NAME)  # one that was cut short
+        for name in labs:
+            commands.down(name)  # one that was cut short
         made = ensure_people()
-        lab = come_up(story)
-        running, held = two_people(story, lab)
-        refusal(story)
-        restart(story, running)
-        change_of_layout(story, lab, running, held)
-        go_down(story, lab)
+        story()
     except (VgpuError, subprocess.SubprocessError, OSError) as error:
         hint = getattr(error, "hint", "")
         print(f"error: {error}", *([f"hint: {hint}"] if hint else []), sep="\n", file=sys.stderr)
         return 1
     finally:
-        commands.down(NAME)
+        for name in labs:
+            commands.down(name)
         remove_people(made)
     print(f"\nAll of it worked, in {time.monotonic() - began:.0f} s.")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(show(one_site, NAME))

@@ -3,13 +3,12 @@
 `hpc` has a virtual node, served by a slurmd with the plugins as they are installed; `cloud` is the pool's site.
 """
 
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from federation.cli.main import run
+from federation.lab.sites import NODE, Terms, write_sites
 from slurm_plugin.lab import commands
 from slurm_plugin.lab.people import ensure_people
 from slurm_plugin.lab.site import Lab, LabSpec
@@ -20,27 +19,7 @@ from tests.e2e.live import Live, name_of_this_run
 from tests.integration.federation.daemons import Site, passable
 
 USER = "bob"
-NODE = "cloud-1"
 REQUEUE_S = 10  # how long a requeued job waits, which is two minutes on a real cluster
-_SITE = """version: 1
-site: {name}
-state_dir: {folder}/state
-tls: {{certificate: {folder}/site.pem, ca: [{folder}/ca.pem], crl: [{folder}/crl.pem]}}
-local: {{socket: {folder}.sock, environment: ["*"]}}
-audit: {{path: {folder}/audit.log}}
-"""
-_HPC = """peers: {{cloud: {{address: '127.0.0.1:{port}'}}}}
-overflow:
-  cluster: {cluster}
-  conf: {conf}
-  socket: {socket}
-{pool_yaml}  nodes: {{cloud: {{pool: cloud/batch, gateway: {host}, cpus: 4096, memory_mib: 16000000, most_jobs: 2000}}}}
-  rules: {rules}
-"""
-_CLOUD = """listen: 127.0.0.1:{port}
-pools: {{batch: {{slurm: {{folder: {spool}, conf: {conf}{slices}}}}}}}
-peers: {{hpc: {{pools: [batch], users: {{{user}: {user}}}}}}}
-"""
 
 
 @dataclass(kw_only=True)
@@ -77,31 +56,15 @@ def bursting(*, pool: bool = False, rules: str = "{}", lines: tuple[str, ...] = 
     ensure_people()
     with ExitStack() as stack:
         root = stack.enter_context(passable())
-        (root / "spool").mkdir(mode=0o711)
         plain = LabSpec(pool=pool, requeue_delay_s=REQUEUE_S, slurm_lines=(KEPT,))
         spec = replace(plain, nodes=1, gpus=1) if pool else plain
         here = stack.enter_context(_lab("hpc", root, replace(spec, clouds=(NODE,), slurm_lines=(KEPT, *lines))))
         there = stack.enter_context(_lab("cloud", root, spec))
         port = free_ports(1)[0]
         line = stack.enter_context(Line(port))
-        overflow = _HPC.format(
-            port=line.port,
-            cluster=here.name,
-            conf=here.slurm_conf,
-            socket=here.gateway_socket,
-            host=socket.gethostname().partition(".")[0],
-            rules=rules,
-            pool_yaml=f"  pool_yaml: {here.pool_config}\n" if pool else "",
-        )
-        slices = f", partition: gpu, catalogue: {there.catalogue}" if pool else ""
-        offers = _CLOUD.format(port=port, spool=root / "spool", conf=there.slurm_conf, user=USER, slices=slices)
-        assert run(["pki", "init", "lab", "--folder", str(root / "pki")]) == 0
-        sites = {}
-        for name, text in (("cloud", offers), ("hpc", overflow)):
-            folder = root / name
-            assert run(["pki", "issue", name, "--folder", str(root / "pki"), "--out", str(folder)]) == 0
-            (folder / "fed.yaml").write_text(_SITE.format(name=name, folder=folder) + text)
-            sites[name] = site = Site(name, folder)
+        write_sites(root, here, there, Terms(user=USER, listen=port, reached=line.port, rules=rules))
+        sites = {name: Site(name, root / name) for name in ("cloud", "hpc")}
+        for site in sites.values():
             stack.callback(_end, site)
             site.start()
         made = Bursting(here=Live(here), there=Live(there), hpc=sites["hpc"], cloud=sites["cloud"], line=line)

@@ -39,6 +39,6 @@ def test_a_demo_that_fails_says_why_takes_everything_down_and_exits_with_1(
     monkeypatch.setattr(demo, "ensure_people", lambda: ("alice",))
     monkeypatch.setattr(demo, "remove_people", taken.append)
     monkeypatch.setattr(demo, "come_up", fail)
-    assert demo.main() == 1
+    assert demo.show(demo.one_site, demo.NAME) == 1
     assert capsys.readouterr().err == "error: no power\nhint: plug it in\n"
     assert taken == ["demo", "demo", ("alice",)]
