@@ -100,9 +100,11 @@ def _held_by(job: Waiting, offers: Sequence[Offer]) -> tuple[str, ...]:
 
 def _times(money: float, price: float) -> float:
     """How often it can be paid."""
-    if price <= 0:
+    if price <= 0 or money <= 0:
+        return inf if price <= 0 else 0
+    if (times := money / price) == inf:
         return inf
-    most = max(0, int(money / price))
+    most = int(times)
     return most if most * price <= money else most - 1
 
 

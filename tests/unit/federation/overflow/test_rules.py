@@ -304,6 +304,13 @@ def test_no_cap_is_passed_by_what_is_widened(queue: tuple[list[Waiting], Facts])
     assert all(each.tasks >= 1 for each in new)
 
 
+@pytest.mark.parametrize("money", [-4.0, 0.0, 4.0])
+def test_a_price_that_is_next_to_nothing_is_one(money: float) -> None:
+    offers = {1: (Offer(pool=POOL, money=1e-309),)}
+    found = one(waiting(), Rule(spend_per_day=money), offers=offers)
+    assert (found.verdict is Verdict.WIDEN) is (money > 0)
+
+
 @given(queues(), st.randoms(use_true_random=False))
 def test_each_job_gets_one_answer_and_the_order_they_come_in_is_nothing(
     queue: tuple[list[Waiting], Facts], random: Random
