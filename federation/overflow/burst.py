@@ -34,6 +34,8 @@ LOOKS = 3  # of a slurmctld that answers and does not know a job: then it has fo
 MINUTE_S = 60  # Slurm counts limits in minutes
 SLACK_S = 5  # a job's end at home is this much later than where it runs: that one has the word
 SOON_S, LATE_S = 60, 300  # an end in Slurm that comes so soon is put off by so much, while it is not known to be due
+KEEP_BYTES = 1 << 20  # of a stream, between two times that it is written down how far it has come
+AHEAD_BYTES = 3 << 20  # that may be in the job's file beyond that: those, what is on its way, and as much once more
 TIMED_OUT_CODE = 124  # of an exit, where Slurm does not say TIMEOUT in the end
 OUT_OF_MEMORY_CODE = 137  # as a shell tells of a process that was killed; Slurm's own 0:125 is no exit
 LOST_CODE = 1
@@ -149,6 +151,10 @@ class Burst:
     written: bool = False  # its proxy has written all that the job wrote
     stdout_own: int = 0  # bytes that its proxy has written there itself
     stderr_own: int = 0
+    stdout_acked: int = 0  # bytes of the stream that are in the job's file, as far as is written down
+    stderr_acked: int = 0
+    stdout_most: int = AHEAD_BYTES  # and that may be
+    stderr_most: int = AHEAD_BYTES
 
     @property
     def name(self) -> str:
@@ -204,6 +210,15 @@ def closed(burst: Burst, now: int, job: SlurmJob | None) -> Burst:
     if job is None:
         return replace(burst, phase=Phase.CLOSED, closed_at=now, told=0, partitions=())
     return replace(burst, phase=Phase.CLOSED, closed_at=now, told=job.limit_s)
+
+
+def begins_at(extra: int, acked: int, most: int) -> int:
+    """The byte of its stream that a new proxy is to have first, whose file has `extra` bytes more than the job found.
+
+    Less than is known to be there: the file was emptied, and all is written to it anew. More than there may be: others
+    write to it, too, and how much is the job's, only what was acknowledged tells.
+    """
+    return max(0, extra) if extra < acked else extra if extra <= most else acked
 
 
 def stopping(burst: Burst, why: str) -> Burst:

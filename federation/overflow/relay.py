@@ -47,6 +47,15 @@ class Relay:
         self._sent = {Stream.STDOUT: begin.stdout, Stream.STDERR: begin.stderr}
         self._acknowledged = dict(self._sent)
 
+    @property
+    def written(self) -> Welcome:
+        """What was acknowledged."""
+        return Welcome(stdout=self._acknowledged[Stream.STDOUT], stderr=self._acknowledged[Stream.STDERR])
+
+    @property
+    def sent(self) -> Welcome:
+        return Welcome(stdout=self._sent[Stream.STDOUT], stderr=self._sent[Stream.STDERR])
+
     def changed(self, job: Job) -> None:
         self.job = job
         self._wake.set()

@@ -6,13 +6,13 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from federation.access.local import Caller
 from federation.errors import FedError
 from federation.model.job import Job
 from federation.model.states import End, Origin
-from federation.overflow.burst import Burst, Ending, Ends, Heard, Way
+from federation.overflow.burst import AHEAD_BYTES, KEEP_BYTES, Burst, Ending, Ends, Heard, Way, begins_at
 from federation.overflow.frames import (
     HEAD,
     Acknowledged,
@@ -59,7 +59,7 @@ class Visit:
         self._writer = writer
         self._turn = asyncio.Lock()  # one frame after another
         self.burst: Burst | None = None  # once its job is on record
-        self._began = Welcome(stdout=0, stderr=0)
+        self._began = self._kept = Welcome(stdout=0, stderr=0)  # as it was welcomed; as it was written down
         self._relay: Relay | None = None
         self._answering: asyncio.Task[None] | None = None
         self._heard: asyncio.Queue[Signalled | Ping] = asyncio.Queue(MOST_HEARD)
@@ -76,6 +76,8 @@ class Visit:
                 case Acknowledged() as message:
                     if self._relay is not None:
                         self._relay.acknowledged(message.stdout, message.stderr)
+                        if max(message.stdout - self._kept.stdout, message.stderr - self._kept.stderr) >= KEEP_BYTES:
+                            await self._keep(self._relay.written)
                     elif message != Acknowledged(stdout=self._began.stdout, stderr=self._began.stderr):
                         raise ValueError("nothing was sent, and something was acknowledged")
                 case Signalled() | Ping() as message:
@@ -145,6 +147,9 @@ class Visit:
         if self.burst is None:
             self.burst = burst
             self._began = self._begin(burst)
+            self._kept = Welcome(stdout=burst.stdout_most - AHEAD_BYTES, stderr=burst.stderr_most - AHEAD_BYTES)
+            if self._began != self._kept:
+                await self._keep(self._began)
             await self.say(to_proxy(self._began))
             self._answering = asyncio.create_task(self._answer())
 
@@ -159,8 +164,28 @@ class Visit:
             await self.staff.side.written(burst.token)
             return await self._end(burst, done)
 
+    async def _keep(self, written: Welcome, sent: Welcome | None = None) -> None:
+        """Write down how much of its output is in its files, and how much may be: all `sent`, if no more will be.
+
+        Nothing where another proxy of the job has come, and that is on record.
+        """
+        kept, most = self._kept, sent or _ahead(written)
+
+        def keep(burst: Burst) -> Burst:
+            if Welcome(stdout=burst.stdout_most, stderr=burst.stderr_most) != _ahead(kept):
+                return burst
+            acked = replace(burst, stdout_acked=written.stdout, stderr_acked=written.stderr)
+            return replace(acked, stdout_most=most.stdout, stderr_most=most.stderr)
+
+        if self.burst is not None:
+            with suppress(FedError):  # a disk that is full: its bytes may be taken for others'
+                await self.staff.side.change(self.burst.token, keep)
+                self._kept = written
+
     async def close(self, *, gone: bool = False) -> None:
         """`gone`: the proxy has, and what it has said is still worth something: KILL follows a TERM that takes long."""
+        if gone and self._relay is not None:
+            await self._keep(self._relay.written, self._relay.sent)
         if self._answering is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(ANSWERS_S if gone else 0):
@@ -183,9 +208,11 @@ class Visit:
         hello = self.hello
         if hello.stdout_next >= 0 and hello.stderr_next >= 0:
             return Welcome(stdout=hello.stdout_next, stderr=hello.stderr_next)
+        stdout = hello.stdout_size - burst.stdout_base - burst.stdout_own
+        stderr = hello.stderr_size - burst.stderr_base - burst.stderr_own
         return Welcome(
-            stdout=max(0, hello.stdout_size - burst.stdout_base - burst.stdout_own),
-            stderr=max(0, hello.stderr_size - burst.stderr_base - burst.stderr_own),
+            stdout=begins_at(stdout, burst.stdout_acked, burst.stdout_most),
+            stderr=begins_at(stderr, burst.stderr_acked, burst.stderr_most),
         )
 
     async def _end(self, burst: Burst, job: Job) -> Ended:
@@ -201,6 +228,10 @@ class Visit:
                 return _as_it_was(job)
         self.staff.settled()
         return _ended(ending)
+
+
+def _ahead(written: Welcome) -> Welcome:
+    return Welcome(stdout=written.stdout + AHEAD_BYTES, stderr=written.stderr + AHEAD_BYTES)
 
 
 def _ended(ending: Ending) -> Ended:

@@ -112,13 +112,15 @@ DELETE FROM attempts WHERE (token, attempt) IN (
 
 -- name: save_burst
 -- In the order of the table's columns. Two that are not closed of one JobId: an error, never one in the other's place.
-INSERT INTO bursts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO bursts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (token) DO UPDATE SET submitted_at = excluded.submitted_at, restarts = excluded.restarts,
         started_at = excluded.started_at, node = excluded.node, phase = excluded.phase,
         stdout_base = excluded.stdout_base, stderr_base = excluded.stderr_base, began_at = excluded.began_at,
         told = excluded.told, suspended = excluded.suspended, partitions = excluded.partitions,
         closed_at = excluded.closed_at, why = excluded.why, written = excluded.written,
-        stdout_own = excluded.stdout_own, stderr_own = excluded.stderr_own
+        stdout_own = excluded.stdout_own, stderr_own = excluded.stderr_own,
+        stdout_acked = excluded.stdout_acked, stderr_acked = excluded.stderr_acked,
+        stdout_most = excluded.stdout_most, stderr_most = excluded.stderr_most
 -- name: open_bursts
 SELECT * FROM bursts WHERE phase != 'closed' ORDER BY token LIMIT :most
 -- name: open_burst_of

@@ -43,6 +43,10 @@ BURST = Burst(
     written=True,
     stdout_own=1,
     stderr_own=2,
+    stdout_acked=3,
+    stderr_acked=4,
+    stdout_most=5,
+    stderr_most=6,
 )
 
 
@@ -72,6 +76,10 @@ def test_what_may_change_does_and_who_it_is_does_not(tmp_path: Path) -> None:
         phase=Phase.STOPPING,
         stdout_base=7,
         stderr_base=8,
+        stdout_acked=30,
+        stderr_acked=40,
+        stdout_most=50,
+        stderr_most=60,
         began_at=320,
         told=321,
         partitions=(),

@@ -20,7 +20,7 @@ from federation.errors import Unavailable
 from federation.model.states import Origin
 from federation.overflow import attaching, gateway, pacing
 from federation.overflow.burst import Phase, SlurmJob
-from federation.overflow.bursts import newest_bursts
+from federation.overflow.bursts import burst_of, newest_bursts
 from federation.overflow.frames import Acknowledged, Ended, Hello, Refusal, Stream
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
@@ -142,6 +142,30 @@ async def test_a_run_that_slurm_starts_again_goes_on_with_what_runs(gate: Gate, 
     assert second.output == b"before\n" * keeps + b"begins\nends\n"
     assert not (gate.home / "wrong").exists()
     assert len(list(gate.jobs.attempts())) == 1
+
+
+async def test_what_others_append_to_its_file_is_not_taken_for_its_output(gate: Gate) -> None:
+    home = bytes(gate.home)
+    job = gate.job()
+    first = gate.proxy(b"head -c 3000000 /dev/zero\n" + WAITS % (home, home), job)
+    async with gate.up() as up:
+        dies = asyncio.create_task(first.run())
+        await until(lambda: first.output.endswith(b"begins\n"))
+
+        async def acked() -> int:
+            burst = await up.runner.read(lambda store: burst_of(store, job.job_id))
+            return burst.stdout_acked if burst else 0
+
+        assert 1 << 20 <= await acked() < len(first.output)  # not each byte
+        dies.cancel()
+        while await acked() != len(first.output):  # noqa: ASYNC110 - in the journal
+            await asyncio.sleep(0.01)
+        again = gate.slurm.put(replace(job, restarts=1, submitted_at=200, started_at=320))
+        second = gate.proxy(b"touch wrong\n", again)
+        second.files[Stream.STDOUT] += first.output + b"others\n"
+        (gate.home / "go-on").touch()
+        assert await second.run() == exited(0)
+    assert second.output == first.output + b"others\nends\n"
 
 
 async def test_the_end_of_a_job_waits_for_a_proxy(gate: Gate) -> None:

@@ -21,6 +21,7 @@ from federation.overflow.burst import (
     Phase,
     SlurmJob,
     Way,
+    begins_at,
     claim,
     ending,
     ends_at,
@@ -258,3 +259,22 @@ def test_an_arrays_last_element_is_never_named_as_the_array(kind: SlurmJob | Bur
     assert kind.name == "12"
     assert replace(kind, array_id=12, task_id=0).name == "12_0"
     assert replace(kind, array_id=12, task_id=-1).name == "12"
+
+
+@pytest.mark.parametrize(
+    ("extra", "acked", "most", "byte"),
+    [
+        (0, 0, 100, 0),
+        (-5, 0, 100, 0),  # there is less than before the job
+        (70, 70, 70, 70),
+        (90, 70, 100, 90),  # the way back was lost, and what it told with it
+        (0, 70, 100, 0),  # emptied: all of it again
+        (30, 70, 100, 30),
+        (101, 70, 100, 70),  # of others
+        (5000, 70, 70, 70),
+    ],
+)
+def test_a_new_proxy_begins_where_its_file_is_unless_others_write_to_it(
+    extra: int, acked: int, most: int, byte: int
+) -> None:
+    assert begins_at(extra, acked, most) == byte
