@@ -3,7 +3,6 @@
 No text of a user's can pass for a field: see `slurm_plugin.slurm.table`. AdminComment is read for our own note only.
 """
 
-import asyncio
 import logging
 import re
 import secrets
@@ -14,6 +13,7 @@ from typing import Protocol
 from federation.errors import Refused, Unavailable
 from federation.executors.slurm_commands import seconds
 from federation.overflow.burst import WAITING, SlurmJob
+from federation.overflow.changes import Change, Changes, is_busy
 from federation.overflow.notes import note_in, noted
 from slurm_plugin.errors import ConfigError, SlurmError, SlurmUnavailable
 from slurm_plugin.slurm import table
@@ -23,9 +23,7 @@ from slurm_plugin.slurm.process import Runner, Runs, Site
 log = logging.getLogger(__name__)
 
 IDS_A_CALL = 5000  # of 10 digits: one argument may have 128 KiB
-TRIES, TRY_S = 5, 0.5  # of an update of a job that slurmctld is busy with
 YEAR_S = 365 * 86_400  # what Slurm gives a job that it starts without a limit
-NAMES_A_CALL = 200  # of jobs that one update names; slurmctld does them one by one
 
 FIELDS = (
     *("JobID", "ArrayJobID", "ArrayTaskID", "UserID", "State", "Reason", "Partition", "NodeList", "RestartCnt"),
@@ -35,7 +33,6 @@ NOTE_FIELDS = ("JobID", "ArrayJobID", "ArrayTaskID", "admin_comment")
 _SIGNAL = re.compile(r"\s--signal[= ]((?:[RB]{1,2}:)?[A-Z0-9+]{1,16}(?:@\d{1,5})?)(?=\s|$)")
 _SQUEUE = ("squeue", "--noheader", "--all", "--local")
 _NO_COMMENT = "(null)"
-_BUSY = "resource temporarily unavailable"
 _UNKNOWN_JOB = "invalid job id"
 _NOTHING = frozenset({"", "N/A", "Unknown", "None", "(null)", "NONE"})
 _NOT_SET = frozenset({"NOT_SET", "INVALID", *_NOTHING})
@@ -92,6 +89,7 @@ class OwnSlurm:
 
     def __init__(self, site: Site | None = None, *, runner: Runs | None = None) -> None:
         self._runner: Runs = runner or Runner(site or Site())
+        self._changes = Changes(self._runner)
         self._accounting = True  # until Slurm says that there is none
 
     async def job(self, job_id: int) -> SlurmJob | None:
@@ -131,10 +129,9 @@ class OwnSlurm:
         return await self.widen(names, (partition,))
 
     async def widen(self, names: Sequence[str], partitions: Sequence[str]) -> tuple[str, ...]:
-        change, refused = f"partition={','.join(partitions)}", []
-        for at in range(0, len(names), NAMES_A_CALL):
-            refused += await self._each(names[at : at + NAMES_A_CALL], change)
-        return tuple(refused)
+        to = (f"partition={','.join(partitions)}",)
+        applied = await self._changes.apply([Change(name=name, to=to) for name in names])
+        return tuple(applied.refused)
 
     async def note(self, job_id: int, json_text: str) -> None:
         row = (await self._note_rows((job_id,))).get(job_id)
@@ -163,31 +160,10 @@ class OwnSlurm:
         found = _SIGNAL.findall(text)
         return str(found[-1]) if found else ""
 
-    async def _each(self, names: Sequence[str], change: str) -> list[str]:
-        """All in one call; when Slurm refuses any of it, one by one. Tells which it refused."""
-        try:
-            await self._update(",".join(names), change)
-        except Refused as error:
-            log.info("slurm.not_changed", extra={"jobs": len(names), "change": change, "why": str(error)})
-            if len(names) == 1:
-                return list(names)
-            return [name for one in names for name in await self._each((one,), change)]
-        log.info("slurm.jobs_changed", extra={"jobs": len(names), "change": change})
-        return []
-
     async def _update(self, name: str, change: str) -> None:
-        """From 24.11 on slurmctld may be busy with a job for a second: then it says so, and is asked again."""
-        argv = ["scontrol", "update", f"jobid={name}", change]
-        for _ in range(TRIES - 1):
-            try:
-                await self._run(argv)
-            except Unavailable as error:
-                if _BUSY not in str(error).lower():
-                    raise
-                await asyncio.sleep(TRY_S)
-            else:
-                return
-        await self._run(argv)
+        applied = await self._changes.apply([Change(name=name, to=(change,))])
+        if said := applied.refused.get(name):
+            raise (Unavailable if is_busy(said) else Refused)(said)
 
     async def _rows(self, fields: Sequence[str], *selection: str) -> list[list[str]]:
         mark = _mark()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from federation.errors import Refused, Unavailable
-from federation.overflow import slurm_site
+from federation.overflow import changes, slurm_site
 from federation.overflow.slurm_site import FIELDS, OwnSlurm
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 
@@ -128,11 +128,16 @@ async def test_what_is_said_to_slurm() -> None:
     ]
 
 
+def said(kind: type[SlurmError], line: str) -> SlurmError:
+    error = kind(line)
+    error.said = line
+    return error
+
+
 async def test_of_many_jobs_each_that_slurm_refuses_is_named() -> None:
-    no = SlurmError("Job is no longer pending execution for job 2")
-    told = Told(no, "", no, "")
+    told = Told(said(SlurmError, "Job is no longer pending execution for job 2"))
     assert await OwnSlurm(runner=told).pin(["1", "2", "3"], "cloud") == ("2",)
-    assert [argv[2] for argv in told.asked] == ["jobid=1,2,3", "jobid=1", "jobid=2", "jobid=3"]
+    assert [argv[2] for argv in told.asked] == ["jobid=1,2,3"]
 
 
 async def test_no_answer_is_no_refusal() -> None:
@@ -146,15 +151,15 @@ async def test_no_answer_is_no_refusal() -> None:
 
 
 async def test_a_job_that_slurmctld_is_busy_with_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_site, "TRY_S", 0.001)
-    busy = SlurmUnavailable("scontrol update: Resource temporarily unavailable for job 12")
+    monkeypatch.setattr(changes, "TRIES", 3)
+    busy = said(SlurmUnavailable, "Resource temporarily unavailable for job 12")
     told = Told(busy, busy, "")
     await OwnSlurm(runner=told).set_limit("12", 60)
     assert len(told.asked) == 3
     told = Told(*[busy] * 20)
     with pytest.raises(Unavailable):
         await OwnSlurm(runner=told).set_limit("12", 60)
-    assert len(told.asked) == slurm_site.TRIES
+    assert len(told.asked) == 3
 
 
 async def test_a_note_is_written_beside_other_words_and_only_when_it_changes() -> None:
