@@ -29,10 +29,6 @@ class VirtualNodes:
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.prefix}-{nth}" for nth in range(1, self.count + 1))
 
-    def is_called(self, name: str) -> bool:
-        """Does `--burst=NAME` mean these? NAME is their prefix, or the site's or the pool's name."""
-        return name == self.prefix or name in self.pool.split("/")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverflowConfig:

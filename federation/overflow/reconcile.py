@@ -66,7 +66,6 @@ class Reconcile:
         self._wake = asyncio.Event()
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._answers = True
-        self.passes = 0  # that Slurm answered
 
     def poke(self) -> None:
         """Something has just changed: look soon."""
@@ -112,7 +111,6 @@ class Reconcile:
         self._answers = True
         await self._pin([(one, job) for one, fed in bursts if (job := found.get(one.job_id)) and not _done(one, fed)])
         await asyncio.gather(*(self._alone(one, fed, found.get(one.job_id)) for one, fed in bursts))
-        self.passes += 1
 
     async def _pin(self, seen: list[tuple[Burst, SlurmJob]]) -> None:
         """All in one call. What it asked for is written down first: it gets that back once nothing of it is open."""

@@ -35,18 +35,13 @@ def test_what_is_left_out_lets_no_job_go() -> None:
     assert overflow(RULE).rules == {"gpu": Rule(opt=Opt.OUT)}
 
 
-def test_a_node_is_known_by_its_name_and_nodes_by_what_users_call_them() -> None:
+def test_a_node_is_known_by_its_name() -> None:
     found = overflow(SHORT)
     nodes = found.nodes["cloud-gpu"]
     assert nodes.names == ("cloud-gpu-1", "cloud-gpu-2")
     assert found.serving("cloud-gpu-2") is nodes
     for other in ("cloud-gpu-3", "cloud-gpu-02", "cloud-gpu", "cloud-gpu-", "gpu-1", ""):
         assert found.serving(other) is None
-    assert [name for name in ("cloud-gpu", "cloud", "gpu", "cloud/gpu", "", "other") if nodes.is_called(name)] == [
-        "cloud-gpu",
-        "cloud",
-        "gpu",
-    ]
 
 
 def test_nodes_may_be_of_a_pool_of_this_site() -> None:
