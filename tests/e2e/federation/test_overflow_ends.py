@@ -3,19 +3,17 @@
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from slurm_plugin.lab import commands, processes
-from tests.e2e.federation.bursting import NODE, USER, Bursting, bursting
+from slurm_plugin.lab import commands
+from tests.e2e.federation.bursting import USER, Bursting, bursting
 
 pytestmark = pytest.mark.slurm
 
 LIMIT_S = 120.0
-MISSED_S = 12.0  # a batch script that began this long ago is missed by slurmctld when its node does not have it
 BUSY = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; exit 3"
 
 
@@ -128,42 +126,3 @@ def test_a_limit_that_is_over_elsewhere_is_slurms_own_timeout(site: Bursting) ->
     (run,) = runs(site, job)
     assert (run["end"], note(site, job)["how"]) == ("timeout", "timeout")
     assert 58 <= run["ended_at"] - run["started_at"] <= 70
-
-
-@pytest.fixture(scope="module")
-def pool_site() -> Iterator[Bursting]:
-    """With agents on the nodes here, whose prologs send back what may be open elsewhere."""
-    with bursting(pool=True, lines=("BatchStartTimeout=1",)) as made:
-        yield made
-
-
-@pytest.mark.parametrize("daemon", ["away", pytest.param("there", marks=pytest.mark.soak)])
-def test_a_job_that_lost_its_gateway_while_a_node_here_is_free_runs_once(pool_site: Bursting, daemon: str) -> None:
-    """Slurm would start it here at once: the daemon pins it, and where the daemon is away, the prolog sends it back."""
-    site, home = pool_site, pool_site.here.home(USER)
-    go = home / f"go-{daemon}"
-    site.here.slurm("scontrol", "update", "nodename=n[1-2]", "state=drain", "reason=full")
-    script = f"echo begins; until [ -e {go} ]; do sleep 0.2; done; echo ends"
-    job = site.here.submit(USER, "--chdir", str(home), "--partition=gpu,cloud", script=script)
-    site.here.until(lambda: "begins" in site.here.output(USER, job), "a script that runs", LIMIT_S)
-    time.sleep(MISSED_S)
-    if daemon == "away":
-        site.hpc.end()
-    site.here.slurm("scontrol", "update", "nodename=n[1-2]", "state=resume")
-    lab = site.here.lab
-    processes.kill(processes.jobs_of(lab.node_slurm_conf(NODE), lab.spool(NODE)))
-    site.kill(f"slurmd:{NODE}")
-    if daemon == "away":
-        site.here.until(lambda: int(site.field(job, "Restarts")) > 1, "a prolog that sent it back", LIMIT_S)
-        site.hpc.start()
-    site.here.until(lambda: runs_again(site, job), "another run on the virtual node", LIMIT_S)
-    go.touch()
-    site.wait_state(job, "COMPLETED", limit_s=LIMIT_S)
-    assert site.here.output(USER, job) == "begins\nends\n"
-    assert len(runs(site, job)) == 1
-
-
-def runs_again(site: Bursting, job: str) -> bool:
-    return (site.here.state(job), site.field(job, "NodeList")) == ("RUNNING", NODE) and site.field(
-        job, "Restarts"
-    ) > "0"
