@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from federation.lab.sites import NODE
 from slurm_plugin.lab import commands, processes
-from tests.e2e.federation.bursting import NODE, USER, Bursting, bursting
+from tests.e2e.federation.bursting import USER, Bursting, bursting
 
 pytestmark = pytest.mark.slurm
 

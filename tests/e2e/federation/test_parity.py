@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from federation.lab.sites import NODE
 from slurm_plugin.lab import processes
-from tests.e2e.federation.bursting import NODE, USER, Bursting, bursting
+from tests.e2e.federation.bursting import USER, Bursting, bursting
 
 pytestmark = pytest.mark.slurm
 
