@@ -158,7 +158,7 @@ class Visit:
         relay = self._relay = Relay(self.staff.mover, job, self._began, self._pass_on)
         with self.staff.runner.watching(burst.token, relay.changed):
             found = await self.staff.runner.read(lambda store: store.job(burst.token))
-            if found is not None:
+            if found is not None and relay.job is job:  # what was told meanwhile is newer
                 relay.changed(found)
             done = await relay.run()
             await self.staff.side.written(burst.token)

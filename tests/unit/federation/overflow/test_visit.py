@@ -2,13 +2,22 @@
 
 import asyncio
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import AsyncMock
+from uuid import UUID
 
 import pytest
 
 from federation.access.local import Caller
-from federation.overflow.burst import Ends, Heard
-from federation.overflow.frames import FromProxy, Hello, Ping, Signalled
+from federation.model.job import Job
+from federation.model.spec import Lease
+from federation.model.states import Origin
+from federation.overflow import burst
+from federation.overflow.burst import Ending, Ends, Heard
+from federation.overflow.frames import Ended, FromProxy, Hello, Ping, Signalled
 from federation.overflow.visit import Staff, Visit
 from tests.unit.federation.overflow.test_burst import BURST
 from tests.unit.federation.overflow.wire import to_daemon
@@ -84,3 +93,30 @@ async def test_the_end_of_a_job_waits_for_no_signal() -> None:
     await side.asked.wait()
     await asyncio.wait_for(visit.close(), 20)
     assert side.heard_of == []
+
+
+class Busy:
+    """A runner whose loop hears of a job's end before an older look at the job comes back."""
+
+    def __init__(self, before: Job, end: Job) -> None:
+        self._before, self._end = before, end
+
+    @contextmanager
+    def watching(self, token: UUID, told: Callable[[Job], None]) -> Iterator[None]:
+        self._told = told
+        yield
+
+    async def read(self, call: object) -> Job:
+        self._told(self._end)
+        return self._before
+
+
+async def test_an_end_that_comes_before_an_older_look_at_the_job_is_not_forgotten() -> None:
+    job = Job(token=BURST.token, user="alice", lease=Lease(), accepted_at=1.0, due_at=None)
+    runner, side = Busy(job, replace(job, state=Origin.DONE)), AsyncMock()
+    side.end.return_value = Ending(way=burst.Way.EXIT, value=3)
+    staff = Staff(runner=cast(Any, runner), mover=cast(Any, None), side=side)
+    caller = Caller(pid=1, uid=1, gid=1, user="alice", admin=False)
+    visit = Visit(staff, caller, Hello(job_id=7, node="cloud-1"), cast(Any, Way()))
+    async with asyncio.timeout(20):
+        assert await visit.served(BURST, job) == Ended(by_signal=False, value=3)
