@@ -25,7 +25,7 @@ from slurm_plugin.model import Step
 from slurm_plugin.nvml import NvmlGpus
 from tests.unit.agent.world import FakeSlurm, run, terms
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 STEP = "recut"  # the story's step that destroys and creates
 CALLS = (
     "nvmlComputeInstanceDestroy",

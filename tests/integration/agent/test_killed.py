@@ -15,7 +15,7 @@ from tests.integration.agent import mortal
 
 pytestmark = pytest.mark.xdist_group("killed")  # all of them look at one run
 
-LIMIT_S = 150.0
+LIMIT_S = 600.0
 START = [["1g.20gb", 0], ["3g.40gb", 4]]
 RECUT = [["1g.20gb", 0], ["1g.20gb", 4], ["1g.20gb", 6]]
 FULL = [["1g.20gb", 0], ["1g.20gb", 4], ["1g.20gb", 6], ["2g.20gb", 2]]
