@@ -11,7 +11,7 @@ import pytest
 from tests.integration.federation.daemons import passable
 from tests.unit.docs.blocks import ROOT, commands_to_run
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.once]
 PATIENCE_S = 180
 END = "kill %1 %2; wait; vgpu lab down; cat {folder}/t/*.log >&2"
 

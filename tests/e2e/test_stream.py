@@ -71,7 +71,12 @@ def pair(_pair: Live) -> Iterator[Live]:
 
 
 @pytest.mark.parametrize(
-    "stream", [STREAM, pytest.param(LONG, marks=[pytest.mark.soak, pytest.mark.timeout(600)])], ids=["short", "long"]
+    "stream",
+    [
+        pytest.param(STREAM, marks=pytest.mark.once),
+        pytest.param(LONG, marks=[pytest.mark.soak, pytest.mark.timeout(600)]),
+    ],
+    ids=["short", "long"],
 )
 def test_it_ends_sooner_than_with_any_static_layout_and_no_guarantee_is_broken(
     pair: Live, stream: tuple[Part, ...]
