@@ -126,7 +126,18 @@ def passable() -> Iterator[Path]:
     """A folder that other users may pass. Not pytest's own: another session of it closes those."""
     with tempfile.TemporaryDirectory(prefix="fed-") as name:
         Path(name).chmod(0o711)
-        yield Path(name)
+        try:
+            yield Path(name)
+        finally:
+            _end_jobs(name)
+
+
+def _end_jobs(folder: str) -> None:
+    """A job outlives its daemon, and must not outlive its test: all of one work below its folder."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "cwd").readlink().is_relative_to(folder):
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 @contextlib.contextmanager
