@@ -1,11 +1,13 @@
 """Who is at the other end of the local socket: the kernel says it, nothing that he sends does."""
 
+import asyncio
 import os
 import pwd
 import socket
 import stat
 import struct
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -65,6 +67,35 @@ def listening(path: Path) -> socket.socket:
         listener.close()
         raise ConfigError(f"can't listen on {path}: {error.strerror or error}") from None
     return listener
+
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+LINE_BYTES = 1 << 16  # longest line that is read at once, unless more is asked for
+
+
+@asynccontextmanager
+async def served(path: Path, serve: Serve, *, limit: int = LINE_BYTES) -> AsyncIterator[None]:
+    """Whoever connects to that socket is served. Raises ConfigError. At the end who is there is cut off."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        with suppress(asyncio.CancelledError):  # or asyncio of Python 3.11 logs it as a fault
+            await serve(reader, writer)
+        tasks.discard(task)
+
+    server = await asyncio.start_unix_server(one, sock=listening(path), limit=limit)
+    try:
+        yield
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
 def _clear(path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from federation.access.audit import Audit, Entry
-from federation.access.local import Caller, caller_of, listening
+from federation.access.local import Caller, caller_of, served
 from federation.desk.answers import MOST_LISTED, Answers
 from federation.desk.logs import Said, logs
 from federation.desk.submit import Front, submit
@@ -51,25 +51,8 @@ class Desk:
     @asynccontextmanager
     async def open(self, path: Path) -> AsyncIterator[None]:
         """Raises ConfigError. At the end who is there is cut off."""
-        tasks: set[asyncio.Task[None]] = set()
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            tasks.add(task)
-            with suppress(asyncio.CancelledError):  # or asyncio of Python 3.11 logs it as a fault
-                await self._serve(reader, writer)
-            tasks.discard(task)
-
-        server = await asyncio.start_unix_server(serve, sock=listening(path), limit=MAX_LINE)
-        try:
+        async with served(path, self._serve, limit=MAX_LINE):
             yield
-        finally:
-            server.close()
-            for task in list(tasks):
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

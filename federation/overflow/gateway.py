@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from federation.access.local import Caller, caller_of, listening
+from federation.access.local import Caller, caller_of, served
 from federation.errors import FedError, Refused, Unavailable
 from federation.overflow.attaching import Attaching, Stale
 from federation.overflow.frames import HEAD, MOST_HELLO, Ended, FromProxy, Hello, Refusal, from_proxy, length, to_proxy
@@ -59,26 +59,9 @@ class Gateway:
     @asynccontextmanager
     async def open(self, path: Path) -> AsyncIterator[None]:
         """Raises ConfigError. At the end who is there is cut off, and comes again."""
-        tasks: set[asyncio.Task[None]] = set()
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            tasks.add(task)
-            with suppress(asyncio.CancelledError):  # or asyncio of Python 3.11 logs it as a fault
-                await self._serve(reader, writer)
-            tasks.discard(task)
-
         _more_files()
-        server = await asyncio.start_unix_server(serve, sock=listening(path))
-        try:
+        async with served(path, self._serve):
             yield
-        finally:
-            server.close()
-            for task in list(tasks):
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

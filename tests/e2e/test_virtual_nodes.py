@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,10 @@ def slurm() -> Iterator[BareSlurm]:
 def states(slurm: BareSlurm) -> dict[str, str]:
     rows = slurm.run("sinfo", "-a", "-h", "-N", "-o", "%N %T").stdout.split()
     return dict(zip(rows[::2], rows[1::2], strict=True))
+
+
+def in_service(slurm: BareSlurm, name: str) -> bool:
+    return not states(slurm)[name].startswith("d")
 
 
 class Rig:
@@ -236,7 +241,7 @@ async def test_counts_come_back_after_slurmctld_has_forgotten_them(site: Rig, wh
     assert runs(slurm, other) in NODES
     assert slurm.job(job)["JobState"] == "RUNNING"
     for name in NODES:
-        wait(lambda name=name: not states(slurm)[name].startswith("d"), f"{name} in service")  # type: ignore[misc]
+        wait(partial(in_service, slurm, name), f"{name} in service")
     await site.counts()
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 from federation.config_overflow import OverflowConfig, VirtualNodes
@@ -187,7 +188,7 @@ class Gate:
     def _changed(self, pool: str, key: Key) -> None:
         self.runner.look(pool, (key,))
 
-    def job(self, job_id: int = 42, user: str = USER, **more: object) -> SlurmJob:
+    def job(self, job_id: int = 42, user: str = USER, **more: Any) -> SlurmJob:
         """A job that Slurm has just started on a virtual node."""
         job = SlurmJob(
             job_id=job_id,
@@ -198,13 +199,13 @@ class Gate:
             submitted_at=100,
             started_at=110,
         )
-        return self.slurm.put(replace(job, **more))  # type: ignore[arg-type]
+        return self.slurm.put(replace(job, **more))
 
-    def proxy(self, script: bytes, job: SlurmJob | None = None, **more: object) -> "Proxy":
+    def proxy(self, script: bytes, job: SlurmJob | None = None, **more: Any) -> "Proxy":
         """Of a run of this job, or of a new one."""
         job = job or self.job()
         hello = Hello(job_id=job.job_id, restarts=job.restarts, node=NODE, folder=os.fsencode(self.home))
-        hello = replace(hello, script=b"#!/bin/sh\n" + script, **more)  # type: ignore[arg-type]
+        hello = replace(hello, script=b"#!/bin/sh\n" + script, **more)
         return Proxy(self.socket, hello, user=USER)
 
     async def sees(self, token: UUID, what: Callable[[Job], bool]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from federation.errors import Refused, Unavailable
@@ -63,11 +64,11 @@ class FakeSlurm(SlurmSite):
         if told:
             self.told.append(told)
 
-    def _change(self, name: str, **changes: object) -> None:
+    def _change(self, name: str, **changes: Any) -> None:
         job = next((one for one in self.records.values() if one.name == name), None)
         if job is None or job.over:
             raise Refused(f"Job has already finished for job {name}")
-        self.put(replace(job, **changes))  # type: ignore[arg-type]
+        self.put(replace(job, **changes))
 
     async def job(self, job_id: int) -> SlurmJob | None:
         self._answer()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -313,7 +314,7 @@ async def test_a_proxy_whose_end_slurm_would_take_for_that_of_another_run_is_not
 
 
 @pytest.mark.parametrize("now", [{"nodes": ("cloud-hpc-2",)}])
-async def test_a_proxy_of_a_run_that_is_over_ends_without_a_word(gate: Gate, now: dict[str, object]) -> None:
+async def test_a_proxy_of_a_run_that_is_over_ends_without_a_word(gate: Gate, now: dict[str, Any]) -> None:
     """The file that it would write to is another run's by now; and that run's job goes on."""
     home = bytes(gate.home)
     job = gate.job()
@@ -322,7 +323,7 @@ async def test_a_proxy_of_a_run_that_is_over_ends_without_a_word(gate: Gate, now
         dies = asyncio.create_task(first.run())
         await gate.waits_for(gate.home / "begun")
         dies.cancel()
-        gate.slurm.put(replace(job, **now))  # type: ignore[arg-type]
+        gate.slurm.put(replace(job, **now))
         stale = gate.proxy(b"touch wrong\n", job)
         assert await stale.run() == ended_by(signal.SIGKILL)
         assert (stale.output, stale.errors) == (b"", b"")

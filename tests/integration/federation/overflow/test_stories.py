@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,9 +52,9 @@ class Story:
     def job(self) -> SlurmJob | None:
         return self.here.slurm.records.get(12)
 
-    def put(self, **changes: object) -> None:
+    def put(self, **changes: Any) -> None:
         assert self.job is not None
-        self.here.slurm.put(replace(self.job, **changes))  # type: ignore[arg-type]
+        self.here.slurm.put(replace(self.job, **changes))
 
     def tick(self) -> int:
         self.now += self.chance.randint(1, 30)

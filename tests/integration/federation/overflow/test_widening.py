@@ -323,13 +323,13 @@ async def test_without_rules_nobody_is_asked_unless_something_is_to_be_taken_bac
 
 
 @pytest.mark.parametrize("wrong", [Unavailable("slurmctld does not answer"), RuntimeError("a slip of ours")])
-async def test_a_look_that_fails_ends_nothing_and_is_told(wrong: Exception) -> None:
+async def test_a_look_that_fails_ends_nothing_and_is_told(wrong: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
 
     async def partitions() -> dict[str, str]:
         raise wrong
 
-    bench.queue.partitions = partitions  # type: ignore[method-assign]
+    monkeypatch.setattr(bench.queue, "partitions", partitions)
     loop = asyncio.create_task(bench.widening.run())
 
     async def looked() -> bool:
@@ -369,7 +369,9 @@ async def test_elements_that_squeue_puts_together_are_left_alone_while_an_attemp
 
 
 @pytest.mark.parametrize("applied", [False, True], ids=["not done", "done"])
-async def test_a_daemon_that_dies_while_it_tells_slurm_counts_what_slurm_has(applied: bool) -> None:
+async def test_a_daemon_that_dies_while_it_tells_slurm_counts_what_slurm_has(
+    applied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench(rule=Rule(most_jobs=2))
     bench.queue.waits = (bench.job(1), bench.job(2))
     told = bench.changes.apply
@@ -379,10 +381,10 @@ async def test_a_daemon_that_dies_while_it_tells_slurm_counts_what_slurm_has(app
             await told(changes)
         raise Unavailable("the daemon is gone")
 
-    bench.changes.apply = killed  # type: ignore[method-assign]
-    with pytest.raises(Unavailable):
-        await bench.widening.look()
-    bench.changes.apply = told  # type: ignore[method-assign]
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.changes, "apply", killed)
+        with pytest.raises(Unavailable):
+            await bench.widening.look()
     bench.carried_out()
     assert set(widened.widened(bench.journal.store)) == {1, 2}
     bench.queue.waits = (*bench.queue.waits, bench.job(3))
