@@ -93,12 +93,12 @@ def one_process() -> dict[str, float]:
 
 
 def _read(reading: QueueReading, queue_text: str, node_text: str) -> tuple[tuple[QueuedJob, ...], dict[str, SlurmNode]]:
-    jobs = reading.jobs(table.lines(queue_text, MARK))
+    jobs = reading.jobs(table.lines(queue_text, MARK, queue.QUEUE_PLAIN))
     return jobs, {node.name: node for node in records.parse_nodes(node_text)}
 
 
 def queue_rows(names: list[str]) -> Iterator[str]:
-    """squeue's answer, each field followed by the mark."""
+    """squeue's answer."""
     for nth, name in enumerate(names):
         for gpu in range(GPUS):
             job = str(1 + nth * GPUS + gpu)
@@ -133,7 +133,8 @@ def _row(job: str, state: str, reason: str, node: str, start: str, gres: str) ->
         "TimeLimit": "1-00:00:00",
         "tres-per-node": gres,
     }
-    return f"{MARK},".join(values[field] for field in queue.QUEUE_FIELDS) + f"{MARK}.\n"
+    cells = [values[field] for field in queue.QUEUE_FIELDS]
+    return table.CELL.join([*cells[: queue.QUEUE_PLAIN], f"{MARK},".join(cells[queue.QUEUE_PLAIN :])]) + f"{MARK}.\n"
 
 
 def _view(nth: int, product: Product, group: NodeGroup) -> NodeView:

@@ -91,7 +91,8 @@ def fill(slurm: Controller) -> None:
 
 def _memory_of_command(slurm: Controller) -> float:
     """What reading the queue takes at the most, outside of the process that asks."""
-    argv = ("squeue", "--noheader", "--all", "-o", table.squeue_letters(queue.QUEUE_FIELDS.values(), "~benchmark"))
+    form = table.squeue_letters(tuple(queue.QUEUE_FIELDS.values()), "~benchmark", queue.QUEUE_PLAIN)
+    argv = ("squeue", "--noheader", "--all", "-o", form)
     process = subprocess.Popen(argv, env=slurm.environment(), stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

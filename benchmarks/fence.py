@@ -80,7 +80,7 @@ class Played(SlurmCommands):
         return await asyncio.to_thread(self._played)
 
     def _played(self) -> tuple[QueuedJob, ...]:
-        return self.reading.jobs(table.lines(self.rows, MARK))
+        return self.reading.jobs(table.lines(self.rows, MARK, queue.QUEUE_PLAIN))
 
 
 async def _fences(site: Site, folder: Path) -> tuple[list[float], float]:

@@ -26,6 +26,7 @@ LONG_BYTES = 64 * 1024  # an answer longer than this is read on a thread, so tha
 NOTIFY_TIMEOUT_S = 3.0  # the message is a courtesy, the cancel must not wait for it
 
 _SQUEUE = ("squeue", "--noheader", "--all", "--local")
+_UNSORTED = "--sort="  # else squeue sorts a long queue three times over
 _UNKNOWN_JOB = "invalid job id"
 
 
@@ -66,8 +67,8 @@ class SlurmCommands:
                 self._pyslurm = None
         selection = [f"--partition={','.join(partitions)}"] if partitions else []
         mark = _mark()
-        form = table.squeue_letters(queue.QUEUE_FIELDS.values(), mark)
-        text = await self._runner.run([*_SQUEUE, *selection, "-o", form])
+        form = table.squeue_letters(tuple(queue.QUEUE_FIELDS.values()), mark, queue.QUEUE_PLAIN)
+        text = await self._runner.run([*_SQUEUE, *selection, _UNSORTED, "-o", form])
         return await _read(len(text), self._queue, text, mark)
 
     @property
@@ -84,7 +85,7 @@ class SlurmCommands:
             await self._pyslurm.close()
 
     def _queue(self, text: str, mark: str) -> tuple[QueuedJob, ...]:
-        return self._reading.jobs(table.lines(text, mark))
+        return self._reading.jobs(table.lines(text, mark, queue.QUEUE_PLAIN))
 
     async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
         rows = await self._job_rows(queue.STEP_FIELDS, "--steps", f"--jobs={job_id}")

@@ -1,6 +1,6 @@
 """What squeue says of jobs and steps: which fields are asked for, and what they mean. Pure.
 
-No field holds a text of a user's, except the GRES that job_submit has rewritten; `table` keeps that one in its place.
+A user writes in no field but those of _QUEUE_FIELDS_FREE, and their like; `table` keeps them in their place.
 """
 
 import re
@@ -22,13 +22,18 @@ RUN_FIELDS = (
 START_FIELDS = (*RUN_FIELDS, "SubmitTime", "admin_comment")  # of one job that starts
 # In the AdminComment of a job that runs at another site, or may: so the note of a federation's daemon begins.
 ELSEWHERE = 'fed:{"open":1'
-# By the letters of `squeue -o`: `-O` has no word for the nodes that a job excludes.
-QUEUE_FIELDS = {
+# By the letters of `squeue -o`: `-O` has no word for the nodes that a job excludes. Slurm alone writes in these ...
+_QUEUE_FIELDS_PLAIN = {
     **{"JobID": "A", "ArrayJobID": "F", "ArrayTaskID": "K", "UserID": "U", "PriorityLong": "Q", "State": "T"},
-    **{"Reason": "r", "NumNodes": "D", "NumCPUs": "C", "Partition": "P", "ReqNodes": "n", "ExcNodes": "x"},
-    **{"Feature": "f", "Reservation": "v", "NodeList": "N", "StartTime": "S", "Account": "a", "QOS": "q"},
-    **{"SubmitTime": "V", "TimeLimit": "l", "tres-per-node": "b"},
+    **{"NumNodes": "D", "NumCPUs": "C", "Partition": "P", "ReqNodes": "n", "ExcNodes": "x", "NodeList": "N"},
+    **{"StartTime": "S", "SubmitTime": "V", "TimeLimit": "l"},
 }
+# ... and in these a user may: without accounting, Slurm takes any text for an account.
+_QUEUE_FIELDS_FREE = {
+    **{"Reason": "r", "Feature": "f", "Reservation": "v", "Account": "a", "QOS": "q", "tres-per-node": "b"},
+}
+QUEUE_FIELDS = _QUEUE_FIELDS_PLAIN | _QUEUE_FIELDS_FREE
+QUEUE_PLAIN = len(_QUEUE_FIELDS_PLAIN)
 TARGET_FIELDS = ("JobID", "UserID", "StartTime", "State", "ArrayJobID", "ArrayTaskID", "HetJobID")
 STEP_FIELDS = ("StepID", "JobID", "tres-per-node", "tres-per-task", "NumTasks", "Nodes")
 
@@ -100,8 +105,8 @@ def holds_something(run: JobRun) -> bool:
 
 def queued_job(row: Sequence[str], pool: Pool) -> QueuedJob | None:
     """One row of QUEUE_FIELDS, an array's elements as if its limit let them all run; None when it asks for no vgpu."""
-    job_id, array, task_text, uid, priority, state, reason, nodes, cpus, partitions, *rest = row
-    wanted, excluded, features, reservation, held, start, account, qos, submitted, limit, gres = rest
+    job_id, array, task_text, uid, priority, state, nodes, cpus, partitions, wanted, excluded, held, *rest = row
+    start, submitted, limit, reason, features, reservation, account, qos, gres = rest
     items = _gres_or_nothing(gres) if pool.gres in gres else ()
     if not any(item.name == pool.gres for item in items):
         return None

@@ -19,22 +19,32 @@ def squeue_format(fields: Sequence[str], mark: str) -> str:
     return ",".join(f"{field}:0{mark}" for field in fields)
 
 
-def squeue_letters(letters: Iterable[str], mark: str) -> str:
-    """The argument of `squeue -o`, likewise; with a sign behind the mark that tells the last field of a row."""
-    return f"{mark},".join(f"%{letter}" for letter in letters) + f"{mark}."
+def squeue_letters(letters: Sequence[str], mark: str, plain: int = 0) -> str:
+    """The argument of `squeue -o`, likewise; with a sign behind the mark that tells the last field of a row.
+
+    In the first `plain` fields nobody but Slurm writes: CELL is enough behind them, and half of a long answer less.
+    """
+    fields = [f"%{letter}" for letter in letters]
+    return "".join(f"{field}{CELL}" for field in fields[:plain]) + f"{mark},".join(fields[plain:]) + f"{mark}."
 
 
-def lines(text: str, mark: str) -> list[str]:
+def lines(text: str, mark: str, plain: int = 0) -> list[str]:
     """The rows of a text by `squeue_letters`, each with CELL between its fields, and blanks around them left.
 
     A row is the same text in every answer that says the same. Raises SlurmError when the text is not whole rows.
     """
-    if CELL in text or LINE in text:
-        text = text.translate(_REPLACED)
-    rows = text.replace(f"{mark},", CELL).replace(f"{mark}.\n", LINE).split(LINE)
+    rows = text.split(f"{mark}.\n")
     if rows.pop().strip():
         raise SlurmError("squeue's answer is not whole rows")
-    return rows
+    if LINE in text or text.count(CELL) != plain * len(rows):
+        rows = [_disarmed(row, plain) for row in rows]
+    return [row.replace(f"{mark},", CELL) for row in rows]
+
+
+def _disarmed(row: str, plain: int) -> str:
+    """Without signs of ours behind the plain fields."""
+    *own, free = row.split(CELL, plain)
+    return CELL.join([*own, free.translate(_REPLACED)])
 
 
 def line(fields: Iterable[str]) -> str:
