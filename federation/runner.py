@@ -62,7 +62,7 @@ class Adapters:
 
 
 class Runner:
-    """One site. Its engine is used on the journal's thread only, its adapters on the event loop only."""
+    """One site. Its engine is used inside a transaction only, its adapters outside."""
 
     def __init__(
         self, engine: SiteEngine, writer: Writer, adapters: Adapters, *, clock: Callable[[], Now] | None = None
@@ -73,7 +73,7 @@ class Runner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls = Calls(adapters.executors, engine.target, self.act, self._clock)
         self._accepting = True
-        self._stirred = False  # on the journal's thread: this group may have made something due, or time has
+        self._stirred = False  # this group may have made something due, or time has
         writer.then, writer.told = self._then, self._after
         writer.failed = lambda error: self._troubled("what is due", error)
         self.dropped: Counter[str] = Counter()  # effects, by kind

@@ -56,7 +56,7 @@ class NodesSlurm(Protocol):
 
 
 def far_of(store: Store, runner: Runner, now: Now) -> Far:
-    """On the store's thread."""
+    """Inside a transaction."""
     rows = store.rows("bursts_far", most=MOST_OPEN)
     return Far(
         pools={pool.name: pool for pool in runner.engine.sites.pools(store.jobs(), now)},

@@ -1,4 +1,4 @@
-"""What a transaction may do to a site's journal. Synchronous: used on the store's thread, or in a simulation."""
+"""What a transaction may do to a site's journal. Synchronous: used by one transaction at a time."""
 
 import math
 import sqlite3
@@ -86,7 +86,7 @@ class Store(Sums):
         self._followed.clear()
         self._new_specs.clear()
 
-    def _committed(self) -> None:
+    def committed(self) -> None:
         self._new_specs.clear()
 
     @contextmanager

@@ -10,7 +10,7 @@ from federation.store.queries import queries
 
 
 class Transactions:
-    """What a store's records are read and written through. Used on one thread."""
+    """What a store's records are read and written through. Used by one transaction at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -20,15 +20,32 @@ class Transactions:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of it or nothing. Raises StoreFull; Crash: the same."""
-        self._execute("BEGIN IMMEDIATE")
+        self.begin()
         try:
             yield
-            self._write_revision()
-            self._execute("COMMIT")
+            self.close_up()
+            self.commit()
         except BaseException:
             self.roll_back()
             raise
-        self._committed()
+        self.committed()
+
+    def begin(self) -> None:
+        """A transaction in three steps, where the second is another thread's: `close_up`, `commit`, `committed`.
+
+        When one of them raises, `roll_back`.
+        """
+        self._execute("BEGIN IMMEDIATE")
+
+    def close_up(self) -> None:
+        self._write_revision()
+
+    def commit(self) -> None:
+        """What takes the disk's time. Raises StoreFull."""
+        self._execute("COMMIT")
+
+    def committed(self) -> None:
+        """What is kept for one transaction may go."""
 
     @contextmanager
     def part(self) -> Iterator[None]:
@@ -54,9 +71,6 @@ class Transactions:
     def _forget_all(self) -> None:
         """What is kept in memory may not be in the file."""
         self._revision = None
-
-    def _committed(self) -> None:
-        """What is kept for one transaction may go."""
 
     def changes(self) -> int:
         """Rows written since it was opened: whether a transaction changed anything."""

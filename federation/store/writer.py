@@ -1,10 +1,11 @@
-"""The one thread that writes, and group commit: whatever waits while the disk is busy becomes durable together."""
+"""Who alone writes, and group commit: whatever waits while the disk is busy becomes durable together."""
 
 import asyncio
 import logging
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -30,12 +31,15 @@ class _Work(Generic[T]):
     done: "asyncio.Future[T] | None"  # None: what closes a group
 
 
+Results = list[tuple[Any, Exception | None]]
+
+
 class Writer:
     """A journal in service. `run` is its whole use: a function over the store, as one transaction.
 
-    The function may be called twice when the disk was full the first time. What it returns is known to be durable.
-    `then` is called at the end of each group, and becomes durable with it; `told` hears on the event loop what it gave,
-    `failed` what it raised.
+    The function is called on the event loop; a thread waits for the disk. It may be called twice when the disk was full
+    the first time. What it returns is known to be durable. `then` is called at the end of each group, and becomes
+    durable with it; `told` hears what it gave, `failed` what it raised.
     """
 
     def __init__(self, path: Path, *, journal: UUID, room: Room | None = None, at: At = nowhere) -> None:
@@ -45,14 +49,16 @@ class Writer:
         self._store = Store(connect(path, at=at), journal=journal, may_accept=self._room.may_accept)
         self._at = at
         self._loop = asyncio.get_running_loop()
-        self._waiting: queue.Queue[_Work[Any] | None] = queue.Queue(MOST_WAITING)
-        self._thread = threading.Thread(target=self._serve, name="journal", daemon=True)
+        self._context = copy_context()  # of nobody whose transaction it is
+        self._waiting: deque[_Work[Any]] = deque()
+        self._rests = asyncio.Event()  # nothing waits, and nothing is on its way to the disk
+        self._rests.set()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._since_hold = 0
         self._closed = False
         self.then: Callable[[Store], Any] | None = None
         self.told: Callable[[Any], None] = lambda _: None
         self.failed: Callable[[Exception], None] = lambda _: None
-        self._thread.start()
 
     @property
     def journal(self) -> UUID:
@@ -60,54 +66,77 @@ class Writer:
 
     async def run(self, call: Callable[[Store], T]) -> T:
         """Raises what `call` raises, StoreError, StoreFull, and Unavailable when too much waits already."""
-        done: asyncio.Future[T] = self._loop.create_future()
-        work = _Work(call, done)
         if self._closed:
             raise Unavailable("the journal is closed")
-        try:
-            self._waiting.put_nowait(work)
-        except queue.Full:
-            raise Unavailable(f"{MOST_WAITING} transactions wait for the journal's disk") from None
+        if len(self._waiting) >= MOST_WAITING:
+            raise Unavailable(f"{MOST_WAITING} transactions wait for the journal's disk")
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.append(_Work(call, done))
+        if self._rests.is_set():
+            self._rests.clear()
+            self._loop.call_soon(self._begin, context=self._context)
         return await done
 
     async def close(self) -> None:
         """After all that was handed in."""
-        if not self._closed:
-            self._closed = True
-            await asyncio.to_thread(self._waiting.put, None)
-        await asyncio.to_thread(self._thread.join)
+        was_closed, self._closed = self._closed, True
+        await self._rests.wait()
+        if not was_closed:
+            self._thread.shutdown()
+            self._store.close()
 
-    def _serve(self) -> None:
-        last = False
-        while not last:
-            group = [self._waiting.get()]
-            while len(group) < MOST_TOGETHER and group[-1] is not None:
-                try:
-                    group.append(self._waiting.get_nowait())
-                except queue.Empty:
-                    break
-            last = group[-1] is None
-            self._commit([work for work in group if work is not None])
-        self._store.close()
-
-    def _commit(self, group: list[_Work[Any]]) -> None:
-        if not group:
-            return
+    def _begin(self) -> None:
+        """All of it that succeeds becomes durable together."""
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_TOGETHER))]
         if self.then is not None:
-            group = [*group, _Work(self.then, None)]
+            group.append(_Work(self.then, None))
         try:
-            results = self._try(group)
-        except StoreFull:
+            before = self._store.changes()
+            self._store.begin()
+            results = self._parts(group)
+            self._store.close_up()
+            if self._store.changes() == before:
+                self._store.commit()
+                self._store.committed()
+                self._tell(group, results)
+                return
+        except Exception as error:
+            self._store.roll_back()
+            self._failed(group, error)
+            return
+        waits = self._loop.run_in_executor(self._thread, self._commit)
+        waits.add_done_callback(lambda waits: self._settle(waits, group, results))
+
+    def _commit(self) -> None:
+        self._at("commit: before")
+        self._store.commit()
+        self._at("commit: after")
+
+    def _settle(self, waits: "asyncio.Future[None]", group: list[_Work[Any]], results: Results) -> None:
+        error = waits.exception()
+        if error is None:
+            self._store.committed()
+            self._tell(group, results)
+        else:
+            self._store.roll_back()
+            self._failed(group, error)
+
+    def _failed(self, group: list[_Work[Any]], error: BaseException) -> None:
+        if isinstance(error, StoreFull):
             given_up = self._room.give_up()
             log.warning("journal.full", extra={"ballast_given_up": given_up, "transactions": len(group)})
             results = self._again(group)
-        except Exception as error:
-            log.exception("journal.failed", extra={"transactions": len(group)})
+        else:
+            log.error("journal.failed", extra={"transactions": len(group)}, exc_info=error)
             results = [_failed(error)] * len(group)
-        self._loop.call_soon_threadsafe(self._tell, group, results)
-        self._hold()
+        self._tell(group, results)
 
-    def _tell(self, group: list[_Work[Any]], results: list[tuple[Any, Exception | None]]) -> None:
+    def _tell(self, group: list[_Work[Any]], results: Results) -> None:
+        self._hold()
+        if self._waiting:
+            self._loop.call_soon(self._begin, context=self._context)
+        else:
+            self._rests.set()
         for work, (value, error) in zip(group, results, strict=True):
             if work.done is None:
                 self._tell_then(value, error)
@@ -125,28 +154,28 @@ class Writer:
             log.error("journal.close_failed", extra={"why": str(error)}, exc_info=error)
             self.failed(error)
 
-    def _try(self, group: list[_Work[Any]]) -> list[tuple[Any, Exception | None]]:
-        """All that succeed become durable together. Raises StoreFull, StoreError: then nothing did."""
-        results: list[tuple[Any, Exception | None]] = []
-        with self._store.transaction():
-            for work in group:
-                try:
-                    with self._store.part():
-                        results.append((work.call(self._store), None))
-                except StoreError:
-                    raise
-                except Exception as error:
-                    results.append((None, error))
-            self._at("commit: before")
-        self._at("commit: after")
-        return results
-
-    def _again(self, group: list[_Work[Any]]) -> list[tuple[Any, Exception | None]]:
-        """One by one: a large one that does not fit takes no small one with it."""
-        results = []
+    def _parts(self, group: list[_Work[Any]]) -> Results:
+        results: Results = []
         for work in group:
             try:
-                results += self._try([work])
+                with self._store.part():
+                    results.append((work.call(self._store), None))
+            except StoreError:
+                raise
+            except Exception as error:
+                results.append((None, error))
+        return results
+
+    def _again(self, group: list[_Work[Any]]) -> Results:
+        """One by one, and waited for: a large one that does not fit takes no small one with it."""
+        results: Results = []
+        for work in group:
+            try:
+                with self._store.transaction():
+                    found = self._parts([work])
+                    self._at("commit: before")
+                self._at("commit: after")
+                results += found
             except Exception as error:
                 results.append(_failed(error))
         return results
@@ -158,5 +187,5 @@ class Writer:
             self._room.hold()
 
 
-def _failed(error: Exception) -> tuple[None, Exception]:
+def _failed(error: BaseException) -> tuple[None, Exception]:
     return None, error if isinstance(error, StoreError) else StoreError(f"the journal failed: {error}")
