@@ -1,4 +1,4 @@
-"""A run of a job that begins on a virtual node: which burst it is of. Synchronous, on the store's thread."""
+"""A run of a job that begins on a virtual node: which burst it is of. Synchronous, inside a transaction."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -33,6 +33,7 @@ class Arrival:
     stderr_own: int = 0
     welcomed: bool = False  # before: it knows how far it is in the job's streams
     began_at: int = 0  # when its run began, as Slurm told it; 0: this Slurm, before 23.02, does not
+    script: bytes = b""  # a digest, as a burst's
 
 
 def began_at(env: Iterable[tuple[bytes, bytes]]) -> int:
@@ -57,11 +58,19 @@ def arrive(store: Store, arrival: Arrival, token: UUID, now: int) -> tuple[Claim
             return Claim.WAIT, found[0]
         burst = _new(arrival, token, found[0] if found else None)
     elif what is Claim.REATTACH and burst is not None:
+        if not _same(burst, arrival):
+            return Claim.REUSED, burst
         burst = _with_files(reattached(burst, job, arrival.node), arrival)
     else:
         return what, burst
     save(store, burst)
     return what, burst
+
+
+def _same(burst: Burst, arrival: Arrival) -> bool:
+    """The same job: Slurm gives it the same script each time. Once requeued, all else may be another's."""
+    scripts = {burst.script, arrival.script} - {b""}
+    return same_job(burst, arrival.job) and len(scripts) <= 1
 
 
 def is_over(fed: Job | None) -> bool:
@@ -93,7 +102,7 @@ def _with_files(burst: Burst, arrival: Arrival) -> Burst:
 def _new(arrival: Arrival, token: UUID, before: Burst | None) -> Burst:
     """What its user asked for of a job whose burst before was closed while it went on is on record in that one."""
     job = arrival.job
-    mine = before if before is not None and same_job(before, job) else None
+    mine = before if before is not None and _same(before, arrival) else None
     return Burst(
         token=token,
         job_id=job.job_id,
@@ -112,4 +121,5 @@ def _new(arrival: Arrival, token: UUID, before: Burst | None) -> Burst:
         stderr_base=max(0, arrival.stderr_size - arrival.stderr_own),
         stdout_own=arrival.stdout_own,
         stderr_own=arrival.stderr_own,
+        script=arrival.script,
     )

@@ -4,6 +4,7 @@ Crash: what was written down is found by the next hello, and gone on with.
 """
 
 import asyncio
+import hashlib
 import logging
 import os
 import signal
@@ -161,6 +162,7 @@ class Attaching:
             stderr_own=hello.own,
             welcomed=hello.stdout_next >= 0,
             began_at=began_at(hello.env),
+            script=hashlib.sha256(b"\0".join((hello.script, *hello.args))).digest(),
         )
         async with self._gate:
             try:

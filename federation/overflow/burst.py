@@ -155,6 +155,7 @@ class Burst:
     stderr_acked: int = 0
     stdout_most: int = AHEAD_BYTES  # and that may be
     stderr_most: int = AHEAD_BYTES
+    script: bytes = b""  # a digest of what it runs, arguments too; empty of one from before this was written down
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Bursts in the site's journal. Synchronous: used inside a transaction, on the store's thread or in a simulation."""
+"""Bursts in the site's journal. Synchronous: used inside a transaction."""
 
 from collections.abc import Collection
 from dataclasses import fields

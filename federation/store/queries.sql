@@ -112,7 +112,7 @@ DELETE FROM attempts WHERE (token, attempt) IN (
 
 -- name: save_burst
 -- In the order of the table's columns. Two that are not closed of one JobId: an error, never one in the other's place.
-INSERT INTO bursts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO bursts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (token) DO UPDATE SET submitted_at = excluded.submitted_at, restarts = excluded.restarts,
         started_at = excluded.started_at, node = excluded.node, phase = excluded.phase,
         stdout_base = excluded.stdout_base, stderr_base = excluded.stderr_base, began_at = excluded.began_at,

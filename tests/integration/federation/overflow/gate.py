@@ -208,6 +208,11 @@ class Gate:
         hello = replace(hello, script=b"#!/bin/sh\n" + script, **more)
         return Proxy(self.socket, hello, user=USER)
 
+    def again(self, first: "Proxy", job: SlurmJob) -> "Proxy":
+        """Of another run of its job: Slurm has the same script for it."""
+        hello = replace(first.hello, job_id=job.job_id, restarts=job.restarts, stdout_next=-1, stderr_next=-1)
+        return Proxy(self.socket, hello, user=USER)
+
     async def sees(self, token: UUID, what: Callable[[Job], bool]) -> None:
         """Until the origin's record of this job is so."""
         seen = asyncio.Event()

@@ -181,7 +181,9 @@ class Stand:
             self.reconcile = Reconcile(self.runner, self.slurm, self.side, place, self.clock)
             yield
 
-    async def arrive(self, job: SlurmJob, restarts: int | None = None, began_at: int = 0) -> tuple[Claim, Burst | None]:
+    async def arrive(
+        self, job: SlurmJob, restarts: int | None = None, began_at: int = 0, script: bytes = b""
+    ) -> tuple[Claim, Burst | None]:
         return await self.side.arrived(
             Arrival(
                 job=job,
@@ -190,6 +192,7 @@ class Stand:
                 pool=POOL,
                 user="ann",
                 began_at=began_at,
+                script=script,
             )
         )
 

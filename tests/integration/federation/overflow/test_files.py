@@ -179,7 +179,7 @@ async def test_a_disk_of_the_daemons_that_is_full_is_waited_for(gate: Gate, smal
         assert not list(gate.jobs.attempts())
         fills.unlink()
         assert await running == DONE
-        again = gate.proxy(b"", gate.slurm.put(replace(gate.slurm.records[42], restarts=1, submitted_at=200)))
+        again = gate.again(proxy, gate.slurm.put(replace(gate.slurm.records[42], restarts=1, submitted_at=200)))
         again.files |= proxy.files  # appended to
         assert await again.run() == DONE
     assert (again.output, again.errors) == (b"2097152\n", f"fed: {proxy.remarks[0]}\n".encode())

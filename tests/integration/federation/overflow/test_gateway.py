@@ -118,7 +118,7 @@ async def test_output_is_whole_over_restarts_of_the_daemon_and_nothing_runs_twic
 
 
 WAITS = b"""echo begins
-touch %s/begun
+echo >> %s/begun
 until [ -e %s/go-on ]; do sleep 0.01; done
 echo ends
 """
@@ -136,12 +136,12 @@ async def test_a_run_that_slurm_starts_again_goes_on_with_what_runs(gate: Gate, 
         await until(lambda: first.output.endswith(b"begins\n"))
         dies.cancel()
         again = gate.slurm.put(replace(job, restarts=1, submitted_at=200, started_at=320))
-        second = gate.proxy(b"touch wrong\n", again)
+        second = gate.again(first, again)
         second.files[Stream.STDOUT] += first.output * keeps
         (gate.home / "go-on").touch()
         assert await second.run() == exited(0)
     assert second.output == b"before\n" * keeps + b"begins\nends\n"
-    assert not (gate.home / "wrong").exists()
+    assert (gate.home / "begun").read_text() == "\n"
     assert len(list(gate.jobs.attempts())) == 1
 
 
@@ -162,7 +162,7 @@ async def test_what_others_append_to_its_file_is_not_taken_for_its_output(gate: 
         while await acked() != len(first.output):  # noqa: ASYNC110 - in the journal
             await asyncio.sleep(0.01)
         again = gate.slurm.put(replace(job, restarts=1, submitted_at=200, started_at=320))
-        second = gate.proxy(b"touch wrong\n", again)
+        second = gate.again(first, again)
         second.files[Stream.STDOUT] += first.output + b"others\n"
         (gate.home / "go-on").touch()
         assert await second.run() == exited(0)
@@ -178,7 +178,7 @@ async def test_the_end_of_a_job_waits_for_a_proxy(gate: Gate) -> None:
         dies.cancel()
         key = next(iter(gate.jobs.attempts()))
         await up.sees(key.token, lambda found: found.outcome is not None)
-    second = gate.proxy(b"", gate.slurm.put(replace(job, restarts=1, submitted_at=200)))
+    second = gate.again(first, gate.slurm.put(replace(job, restarts=1, submitted_at=200)))
     async with gate.up():
         assert await second.run() == exited(9)
     assert second.output == b"all\n"
@@ -303,14 +303,14 @@ async def test_a_proxy_whose_end_slurm_would_take_for_that_of_another_run_is_not
         await gate.waits_for(gate.home / "begun")
         dies.cancel()
         gate.slurm.put(now(job))
-        late = gate.proxy(b"touch wrong\n", job)
+        late = gate.again(first, job)
         running = asyncio.create_task(late.run())
         await until(lambda: caplog.messages.count("proxy.held") > 2)
         assert not running.done()
         gate.slurm.put(replace(job, state="CANCELLED"))
         assert await running == ended_by(signal.SIGKILL)
         assert (late.output, late.errors) == (b"", b"")
-    assert not (gate.home / "wrong").exists()
+    assert (gate.home / "begun").read_text() == "\n"
 
 
 @pytest.mark.parametrize("now", [{"nodes": ("cloud-hpc-2",)}])
@@ -324,7 +324,7 @@ async def test_a_proxy_of_a_run_that_is_over_ends_without_a_word(gate: Gate, now
         await gate.waits_for(gate.home / "begun")
         dies.cancel()
         gate.slurm.put(replace(job, **now))
-        stale = gate.proxy(b"touch wrong\n", job)
+        stale = gate.again(first, job)
         assert await stale.run() == ended_by(signal.SIGKILL)
         assert (stale.output, stale.errors) == (b"", b"")
         (burst,) = await up.runner.read(lambda store: newest_bursts(store, "", 10))
@@ -544,7 +544,7 @@ async def test_of_a_run_that_goes_on_with_what_runs_no_script_is_kept(gate: Gate
         dies = asyncio.create_task(first.run())
         await gate.waits_for(gate.home / "begun")
         dies.cancel()
-        second = gate.proxy(b"touch wrong\n", gate.slurm.put(replace(job, restarts=1, submitted_at=200)))
+        second = gate.again(first, gate.slurm.put(replace(job, restarts=1, submitted_at=200)))
         running = asyncio.create_task(second.run())
         await until(lambda: second.output == b"begins\n")
         assert [one.hello.script for one in up.overflow.gateway.visits] == [b""]
@@ -581,7 +581,7 @@ async def test_what_the_daemon_wrote_into_a_jobs_output_costs_no_byte_of_it_late
         gate.slurm.away = False
         await until(lambda: first.output.endswith(b"begins\n"))
         dies.cancel()
-        second = gate.proxy(b"", gate.slurm.put(replace(job, restarts=1, submitted_at=200)), joined=True)
+        second = gate.again(first, gate.slurm.put(replace(job, restarts=1, submitted_at=200)))
         second.files[Stream.STDOUT] += first.output
         (gate.home / "go-on").touch()
         assert await second.run() == exited(0)
@@ -611,7 +611,7 @@ async def test_a_remark_costs_no_byte_of_what_the_next_runs_write(
         dies.cancel()
         gate.slurm.away = True
         job = gate.slurm.put(replace(job, restarts=1, submitted_at=200))
-        second = gate.proxy(b"", job, joined=True)
+        second = gate.again(first, job)
         second.files[Stream.STDOUT] += first.output * keeps
         dies = asyncio.create_task(second.run())
         await until(lambda: bool(second.remarks))
@@ -620,7 +620,7 @@ async def test_a_remark_costs_no_byte_of_what_the_next_runs_write(
         await until(lambda: second.welcomed.is_set() and len(second.output) >= len(whole))
         assert second.output == whole
         dies.cancel()
-        third = gate.proxy(b"", gate.slurm.put(replace(job, restarts=2, submitted_at=300)), joined=True)
+        third = gate.again(first, gate.slurm.put(replace(job, restarts=2, submitted_at=300)))
         third.files[Stream.STDOUT] += second.output * keeps
         (gate.home / "go-on").touch()
         assert await third.run() == exited(0)

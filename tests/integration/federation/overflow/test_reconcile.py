@@ -262,6 +262,24 @@ async def test_an_id_that_another_job_got_is_not_its_to_run_until_the_first_is_s
         assert (here.ran(first.token), (await here.burst(second.token)).uid) == (1, 1001)
 
 
+async def test_an_id_that_another_job_got_and_that_was_requeued_since_is_known_by_its_script(here: Stand) -> None:
+    async with here.up():
+        what, first = await here.arrive(here.slurm.put(JOB), script=b"first")
+        assert first is not None
+        await here.side.accept(first.token, SPEC)
+        await until(lambda: here.is_in(first.token, Origin.RUNNING))
+        here.slurm.requeued(here.slurm.put(replace(JOB, submitted_at=900)), 1000)
+        other = here.slurm.started(12, 1001)
+        assert (await here.arrive(other, script=b"other"))[0] is Claim.WAIT
+        await here.over(first.token)
+        await here.passes()
+        here.clock.ahead_s = 10.0
+        what, second = await here.arrive(other, script=b"other")
+        assert what is Claim.NEW
+        assert second is not None
+        assert second.token != first.token
+
+
 async def test_the_proxy_of_a_job_that_had_the_id_before_does_not_get_the_other_job(here: Stand) -> None:
     """From 23.02 on Slurm tells each run when it began."""
     async with here.up():

@@ -141,7 +141,7 @@ class Story:
         job = self.job
         if job is None or job.state != "RUNNING" or not job.nodes[0].startswith("cloud"):
             return
-        what, burst = await self.here.arrive(job)
+        what, burst = await self.here.arrive(job, script=b"%d" % self.generation)
         if burst is not None and what in (Claim.NEW, Claim.REATTACH):
             self.owners.setdefault(str(burst.token), self.generation)
             assert self.owners[str(burst.token)] == self.generation, "another job's"
@@ -156,7 +156,7 @@ class Story:
         job = self.job
         if job is None or job.state != "RUNNING" or not job.nodes[0].startswith("cloud"):
             return
-        what, burst = await self.here.arrive(job)
+        what, burst = await self.here.arrive(job, script=b"%d" % self.generation)
         fed = await self.here.runner.read(lambda store: store.job(burst.token) if burst else None)
         if what is Claim.REATTACH and burst is not None and fed is not None and fed.outcome is not None:
             ending = await self.here.side.end(burst.token)
