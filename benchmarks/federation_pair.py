@@ -140,7 +140,8 @@ def issue(root: Path, name: str) -> Path:
 def _site(root: Path, name: str, more: str, port: int) -> Site:
     folder = issue(root, name)
     (folder / "fed.yaml").write_text((_COMMON + more).format(name=name, folder=folder, port=port))
-    argv = [sys.executable, "-m", "benchmarks.federation_site", str(folder / "fed.yaml"), str(folder / "ran")]
+    starts = "import gc; gc.disable(); from benchmarks.federation_site import run; run()"
+    argv = [sys.executable, "-c", starts, str(folder / "fed.yaml"), str(folder / "ran")]
     return Site(argv=argv, log=folder / "log", folder=folder)
 
 

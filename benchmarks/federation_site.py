@@ -1,7 +1,8 @@
 """One site of a benchmark as a process of its own: the real daemon, whose pools take every job and run none.
 
-    python -m benchmarks.federation_site fed.yaml RAN
+    python -c "import gc; gc.disable(); from benchmarks.federation_site import run; run()" fed.yaml RAN
 
+It starts as `fed daemon` does, which looks for no rubbish until it serves.
 Questions come as JSON lines on stdin, answers go as JSON lines to stdout. A start is a line in the file RAN, as the
 claim of an attempt is a file elsewhere: it outlives this process, and who finds it there starts nothing.
 """
@@ -289,5 +290,5 @@ async def main(config: Path, ran: Path) -> None:
                 serving.result()
 
 
-if __name__ == "__main__":
+def run() -> None:
     asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,4 +1,7 @@
-"""A site's pools in service: an executor each, made from fed.yaml."""
+"""A site's pools in service: an executor each, made from fed.yaml.
+
+What a kind of pool needs is imported where there is one, as in config_pools.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -6,10 +9,6 @@ from functools import partial
 from typing import Protocol
 
 from federation.config_pools import DistantPool, MountedPool, PoolRules
-from federation.executors.host import MountedHost
-from federation.executors.local import LocalExecutor
-from federation.executors.slurm import SlurmExecutor
-from federation.executors.spool import Spool
 from federation.model.token import Key
 from federation.ports import Executor, Places
 
@@ -42,20 +41,30 @@ def backends(pools: Mapping[str, PoolRules], changed: Changed) -> Backends:
     for name, rules in pools.items():
         backend = rules.backend
         if isinstance(backend, MountedPool):
-            host = MountedHost(
-                Spool(backend.folder, shared=True),
-                backend.site,
-                least_uid=backend.least_uid,
-                changed=partial(changed, name),
-            )
-            found.pools[name] = SlurmExecutor(backend.slurm, host)
+            found.pools[name] = _mounted(backend, partial(changed, name))
         elif isinstance(backend, DistantPool):
-            from federation.executors.ssh_host import SshHost  # as in config_pools
-            from federation.executors.ssh_link import SshLink
-
-            there = SshHost(SshLink(backend.login), backend.place)
-            found.pools[name] = SlurmExecutor(backend.slurm, there)
-            found.closing.append(there.close)
+            _add_distant(found, name, backend)
         else:
+            from federation.executors.local import LocalExecutor
+
             found.pools[name] = LocalExecutor(replace(backend, changed=lambda pool, key: changed(pool, (key,))))
     return found
+
+
+def _mounted(pool: MountedPool, changed: Callable[[tuple[Key, ...]], None]) -> Backend:
+    from federation.executors.host import MountedHost
+    from federation.executors.slurm import SlurmExecutor
+    from federation.executors.spool import Spool
+
+    host = MountedHost(Spool(pool.folder, shared=True), pool.site, least_uid=pool.least_uid, changed=changed)
+    return SlurmExecutor(pool.slurm, host)
+
+
+def _add_distant(found: Backends, name: str, pool: DistantPool) -> None:
+    from federation.executors.slurm import SlurmExecutor
+    from federation.executors.ssh_host import SshHost
+    from federation.executors.ssh_link import SshLink
+
+    there = SshHost(SshLink(pool.login), pool.place)
+    found.pools[name] = SlurmExecutor(pool.slurm, there)
+    found.closing.append(there.close)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from federation.config_schema import FedFile, OverflowRuleSection, OverflowSection, VirtualNodesSection
-from slurm_plugin.slurm.process import Site
 
 if TYPE_CHECKING:  # a daemon without an overflow starts without all of that
     from federation.overflow.facts import Rule
+    from slurm_plugin.slurm.process import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class VirtualNodes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverflowConfig:
     cluster: str  # Slurm's name of itself
-    slurm: Site
+    slurm: "Site"
     socket: Path  # where the gateway's proxies come
     partition: str  # of the virtual nodes
     wait_partition: str
@@ -50,6 +50,8 @@ class OverflowConfig:
 
 
 def overflow_config(section: OverflowSection) -> OverflowConfig:
+    from slurm_plugin.slurm.process import Site
+
     return OverflowConfig(
         cluster=section.cluster,
         slurm=Site(conf=section.conf, bin_dir=section.bin_dir),

@@ -1,6 +1,6 @@
 """The pools of fed.yaml, as what their executors are made from.
 
-What an `ssh` pool needs is imported where there is one: paramiko takes a quarter of a daemon's start.
+What a kind of pool needs is imported where there is one: paramiko takes a quarter of a daemon's start.
 """
 
 import os
@@ -9,24 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from federation.config_schema import LocalPoolSection, LoginSection, PoolSection, SlurmPoolSection, SshPoolSection
-from federation.executors.local import LocalPool
-from federation.executors.slurm import SlurmPool
-from federation.executors.slurm_commands import Where
 from federation.executors.spool import Spool
-from slurm_plugin.slurm.process import Site
 
 if TYPE_CHECKING:
+    from federation.executors.local import LocalPool
+    from federation.executors.slurm import SlurmPool
     from federation.executors.ssh_host import SshPlace
     from federation.executors.ssh_link import Login
+    from slurm_plugin.slurm.process import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountedPool:
     """Slurm here."""
 
-    slurm: SlurmPool
+    slurm: "SlurmPool"
     folder: Path
-    site: Site
+    site: "Site"
     least_uid: int
 
 
@@ -34,7 +33,7 @@ class MountedPool:
 class DistantPool:
     """Slurm behind a login node."""
 
-    slurm: SlurmPool
+    slurm: "SlurmPool"
     login: "Login"
     place: "SshPlace"
 
@@ -42,7 +41,7 @@ class DistantPool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRules:
     most_jobs: int
-    backend: LocalPool | MountedPool | DistantPool
+    backend: "LocalPool | MountedPool | DistantPool"
     told: PoolSection  # as the file has it
 
 
@@ -50,10 +49,12 @@ def pool_rules(name: str, pool: PoolSection, least_uid: int) -> PoolRules:
     return PoolRules(most_jobs=pool.most_jobs, backend=_backend(name, pool, least_uid), told=pool)
 
 
-def _backend(name: str, pool: PoolSection, least_uid: int) -> LocalPool | MountedPool | DistantPool:
+def _backend(name: str, pool: PoolSection, least_uid: int) -> "LocalPool | MountedPool | DistantPool":
     if pool.local is not None:
         return _local(name, pool, pool.local, least_uid)
     if pool.slurm is not None:
+        from slurm_plugin.slurm.process import Site
+
         slurm, site = pool.slurm, Site(conf=pool.slurm.conf, bin_dir=pool.slurm.bin_dir)
         made = _slurm(name, pool.most_jobs, slurm)
         return MountedPool(slurm=made, folder=slurm.folder, site=site, least_uid=least_uid)
@@ -74,7 +75,9 @@ def _distant(name: str, most_jobs: int, ssh: SshPoolSection, least_uid: int) -> 
     return DistantPool(slurm=_slurm(name, most_jobs, ssh), login=_login(ssh, ssh.jump), place=place)
 
 
-def _local(name: str, pool: PoolSection, local: LocalPoolSection, least_uid: int) -> LocalPool:
+def _local(name: str, pool: PoolSection, local: LocalPoolSection, least_uid: int) -> "LocalPool":
+    from federation.executors.local import LocalPool
+
     return LocalPool(
         name=name,
         spool=Spool(local.folder),
@@ -87,7 +90,10 @@ def _local(name: str, pool: PoolSection, local: LocalPoolSection, least_uid: int
     )
 
 
-def _slurm(name: str, most_jobs: int, slurm: SlurmPoolSection | SshPoolSection) -> SlurmPool:
+def _slurm(name: str, most_jobs: int, slurm: SlurmPoolSection | SshPoolSection) -> "SlurmPool":
+    from federation.executors.slurm import SlurmPool
+    from federation.executors.slurm_commands import Where
+
     return SlurmPool(
         name=name,
         where=Where(partition=slurm.partition, account=slurm.account, qos=slurm.qos),

@@ -123,6 +123,7 @@ class Daemon:
             await stack.enter_async_context(self._desk.open(config.local.socket))
             if self._overflow is not None:
                 await stack.enter_async_context(self._overflow.open())
+            gc.enable()
             gc.freeze()  # what a daemon is made of lives as long as it does: no collection has to look at it
             log.info("daemon.started", extra={"site": config.site, "port": port, "pools": list(config.pools)})
             yield task

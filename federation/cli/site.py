@@ -32,13 +32,16 @@ def daemon(
 ) -> None:
     """Serve this site, until SIGTERM. It logs to stderr."""
     import asyncio
+    import gc
     import os
 
+    gc.disable()  # until it serves: nothing of what is loaded is rubbish, and looking for some takes a tenth of a start
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # no child of ours uses gRPC
     from federation.daemon import run
-    from slurm_plugin import logs
+    from slurm_plugin import children, logs
 
     logs.to_stderr(level)
+    children.heard_by_pidfd()
     asyncio.run(run(config))
 
 

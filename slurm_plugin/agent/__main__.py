@@ -5,7 +5,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from slurm_plugin import logs, trust
+from slurm_plugin import children, logs, trust
 from slurm_plugin.agent.config import load_config
 from slurm_plugin.agent.daemon import serve
 from slurm_plugin.errors import VgpuError
@@ -21,6 +21,7 @@ def main() -> int:
         for ours in (config.state_dir, config.socket.parent):
             trust.check(ours)
         logs.to_stderr(config.log_level)
+        children.heard_by_pidfd()
         asyncio.run(serve(config))
     except VgpuError as error:
         print(f"error: {error}", *([f"hint: {error.hint}"] if error.hint else []), sep="\n", file=sys.stderr)  # noqa: T201

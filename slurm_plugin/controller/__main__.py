@@ -5,7 +5,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from slurm_plugin import logs
+from slurm_plugin import children, logs
 from slurm_plugin.controller.daemon import run
 from slurm_plugin.errors import VgpuError
 
@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     arguments = parser.parse_args()
     logs.to_stderr(arguments.log_level)
+    children.heard_by_pidfd()
     try:
         asyncio.run(run(arguments.config))
     except VgpuError as error:
