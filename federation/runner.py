@@ -74,7 +74,7 @@ class Runner:
         self._calls = Calls(adapters.executors, engine.target, self.act, self._clock)
         self._accepting = True
         self._stirred = False  # this group may have made something due, or time has
-        writer.then, writer.told = self._then, self._after
+        writer.then, writer.told, writer.saved = self._then, self._after, self._changed
         writer.failed = lambda error: self._troubled("what is due", error)
         self.dropped: Counter[str] = Counter()  # effects, by kind
         self.forgotten = 0  # portions that retention dropped
@@ -104,9 +104,9 @@ class Runner:
     async def signal(self, token: UUID, signal: int) -> None:
         await self.act(lambda store: self.engine.origin.signal(store, token, signal, self._clock()))
 
-    async def read(self, call: Callable[[Store], T]) -> T:
-        """A short look at the journal."""
-        return await self._writer.run(call)
+    async def read(self, call: Callable[[Store], T], *, long: bool = False) -> T:
+        """A look at the journal. `long`: at many records."""
+        return await self._writer.run(call, long=long)
 
     @contextmanager
     def watching(self, token: UUID, told: Callable[[Job], None]) -> Iterator[None]:
@@ -202,19 +202,21 @@ class Runner:
     def _stir(self, _: Store) -> None:
         self._stirred = True
 
-    def _then(self, store: Store) -> tuple[list[Effect], list[Job | Key]]:
-        """What is due at the end of a group, and what is watched and has changed in it."""
-        effects: list[Effect] = []
+    def _then(self, store: Store) -> list[Effect]:
+        """What is due at the end of a group."""
         store.watched, store.watched_attempts = self._watched, self._watched_attempts
-        if self._stirred:
-            self._stirred = False
-            effects = self.engine.due(store, self._clock())
-        return effects, store.take_saved()
+        if not self._stirred:
+            return []
+        self._stirred = False
+        return self.engine.due(store, self._clock())
 
-    def _after(self, found: tuple[list[Effect], list[Job | Key]]) -> None:
-        effects, changed = found
+    def _after(self, effects: list[Effect]) -> None:
         for effect in effects:
             self._do(effect)
+        if self.engine.more_due:
+            self._wake.set()
+
+    def _changed(self, changed: list[Job | Key]) -> None:
         for one in changed:
             if isinstance(one, Job):
                 for told in tuple(self._watched.get(one.token, ())):
@@ -222,8 +224,6 @@ class Runner:
             else:
                 for call in tuple(self._watched_attempts.get(one, ())):
                     call()
-        if self.engine.more_due:
-            self._wake.set()
 
     # -- the loops
 

@@ -9,7 +9,8 @@ SELECT * FROM jobs WHERE token = :token
 -- In the order of the table's columns, as `convert.job_to_row` has them.
 INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: open_jobs
-SELECT * FROM jobs WHERE state != 'done' AND (:user = '' OR user = :user) ORDER BY token DESC LIMIT :most
+SELECT * FROM jobs INDEXED BY jobs_open WHERE state != 'done' AND (:user = '' OR user = :user)
+    ORDER BY token DESC LIMIT :most
 -- name: newest_jobs
 SELECT * FROM (SELECT * FROM jobs ORDER BY token DESC LIMIT :looked) WHERE :user = '' OR user = :user LIMIT :most
 -- name: jobs_between
@@ -26,15 +27,16 @@ SELECT token FROM jobs WHERE due_at IS NOT NULL AND (due_at <= :now OR due_at > 
 -- name: count_jobs
 SELECT state, site, pool, count(*) AS n FROM jobs WHERE state != 'done' GROUP BY state, site, pool
 -- name: at_target
-SELECT * FROM jobs WHERE site = :site AND token > :after
+-- To SQLite `state IN` does not imply the `!= 'done'` of the index, without which all that are remembered are looked at.
+SELECT * FROM jobs WHERE state != 'done' AND site = :site AND token > :after
     AND state IN ('sending', 'outcome_unknown', 'accepted', 'running', 'stopping', 'requeuing')
     ORDER BY token LIMIT :most
 -- name: leases_over_at
-SELECT * FROM jobs WHERE site = :site AND on_silence = 'replace' AND lease_s < :silence
+SELECT * FROM jobs WHERE state != 'done' AND site = :site AND on_silence = 'replace' AND lease_s < :silence
     AND state IN ('sending', 'outcome_unknown', 'accepted', 'running', 'requeuing') LIMIT :most
 -- name: wake_site
 UPDATE jobs SET due_at = :now, tries = 0
-    WHERE state IN ('sending', 'outcome_unknown', 'results_pending') AND site = :site
+    WHERE state != 'done' AND state IN ('sending', 'outcome_unknown', 'results_pending') AND site = :site
 -- name: wake_queued
 UPDATE jobs SET due_at = :now WHERE token IN (
     SELECT token FROM jobs WHERE state = 'queued' AND due_at > :now ORDER BY due_at, token LIMIT :most
@@ -97,7 +99,8 @@ SELECT * FROM attempts WHERE origin = :origin AND lease_s IS NOT NULL AND lease_
     AND state IN ('staging', 'ready', 'submitting', 'pending', 'running') LIMIT :most
 -- name: wake_attempts
 -- After a restart the backend is asked about everything that it may have, before anything is done.
-UPDATE attempts SET due_at = :now, misses = 0 WHERE state IN ('ready', 'submitting', 'pending', 'running', 'stopping')
+UPDATE attempts SET due_at = :now, misses = 0
+    WHERE state NOT IN ('ended', 'released') AND state IN ('ready', 'submitting', 'pending', 'running', 'stopping')
 -- name: wake_waiting
 -- Those that wait for room, and what failed there: a pool of which jobs end is well.
 UPDATE attempts SET due_at = :now WHERE (token, attempt) IN (
@@ -122,7 +125,7 @@ INSERT INTO bursts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
         stdout_acked = excluded.stdout_acked, stderr_acked = excluded.stderr_acked,
         stdout_most = excluded.stdout_most, stderr_most = excluded.stderr_most
 -- name: open_bursts
-SELECT * FROM bursts WHERE phase != 'closed' ORDER BY token LIMIT :most
+SELECT * FROM bursts WHERE phase != 'closed' ORDER BY +token LIMIT :most
 -- name: open_burst_of
 SELECT * FROM bursts WHERE job_id = :job_id AND phase != 'closed'
 -- name: burst
@@ -130,7 +133,7 @@ SELECT * FROM bursts WHERE token = :token
 -- name: bursts_of
 SELECT * FROM bursts WHERE job_id = :job_id ORDER BY token DESC LIMIT :most
 -- name: bursts_of_array
-SELECT * FROM bursts WHERE array_id = :array_id AND (:task_id < 0 OR task_id = :task_id) ORDER BY token DESC LIMIT :most
+SELECT * FROM bursts WHERE array_id > 0 AND array_id = :array_id AND (:task_id < 0 OR task_id = :task_id) ORDER BY token DESC LIMIT :most
 -- name: newest_bursts
 SELECT * FROM (SELECT * FROM bursts ORDER BY token DESC LIMIT :looked) WHERE :user = '' OR user = :user LIMIT :most
 -- name: drop_closed_bursts

@@ -9,7 +9,7 @@ MOST_KEPT = 4096  # records; the oldest goes first
 
 
 class Recent(Generic[K, V]):
-    """Used on one thread. Whoever changes rows behind it clears it."""
+    """Whoever changes rows behind it clears it."""
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._kept: dict[K, V] = {}

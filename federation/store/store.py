@@ -70,6 +70,7 @@ class Store(Sums):
         self.watched: Container[UUID] = frozenset()  # jobs, and attempts, of which `take_saved` tells
         self.watched_attempts: Container[Key] = frozenset()
         self._saved: list[Job | Key] = []
+        self._saved_before = 0  # this transaction
         self.may_accept = may_accept
         with self.transaction():
             found = self._one("meta", name="journal")
@@ -97,11 +98,16 @@ class Store(Sums):
                 yield
         except BaseException:
             del self._saved[before:]
+            self._followed.clear()  # one that is not lasting may be another in memory
             raise
 
+    def begin(self) -> None:
+        self._saved_before = len(self._saved)
+        super().begin()
+
     def roll_back(self) -> None:
+        del self._saved[self._saved_before :]
         super().roll_back()
-        self._saved.clear()
 
     def take_saved(self) -> list[Job | Key]:
         """What is watched and has changed since this was last asked: jobs as they were then, and attempts whose state

@@ -31,7 +31,7 @@ class Transactions:
         self.committed()
 
     def begin(self) -> None:
-        """A transaction in three steps, where the second is another thread's: `close_up`, `commit`, `committed`.
+        """A transaction in steps, of which one waits for the disk: `begin`, `close_up`, `commit`, `committed`.
 
         When one of them raises, `roll_back`.
         """
@@ -51,11 +51,12 @@ class Transactions:
     def part(self) -> Iterator[None]:
         """One of several transactions that become durable together: undone alone when it fails."""
         self._execute("SAVEPOINT part")
-        revision = self._revision
+        revision, before = self._revision, self.changes()
         try:
             yield
         except BaseException:
-            self._forget_all()
+            if self.changes() != before:
+                self._forget_all()
             self._revision = revision
             if self._connection.in_transaction:
                 self._execute("ROLLBACK TO part")

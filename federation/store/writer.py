@@ -12,6 +12,8 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from federation.errors import StoreError, StoreFull, Unavailable
+from federation.model.job import Job
+from federation.model.token import Key
 from federation.store.opening import At, connect, nowhere
 from federation.store.room import Room
 from federation.store.store import Store
@@ -29,6 +31,7 @@ HOLD_EVERY = 256  # commits between tries to take back a ballast that was given 
 class _Work(Generic[T]):
     call: Callable[[Store], T]
     done: "asyncio.Future[T] | None"  # None: what closes a group
+    long: bool = False
 
 
 Results = list[tuple[Any, Exception | None]]
@@ -37,9 +40,10 @@ Results = list[tuple[Any, Exception | None]]
 class Writer:
     """A journal in service. `run` is its whole use: a function over the store, as one transaction.
 
-    The function is called on the event loop; a thread waits for the disk. It may be called twice when the disk was full
-    the first time. What it returns is known to be durable. `then` is called at the end of each group, and becomes
-    durable with it; `told` hears what it gave, `failed` what it raised.
+    The function is called on the event loop, and a thread waits for the disk; what is long, and what is done again when
+    the disk was full the first time, is called on the thread. What it returns is known to be durable. `then` is called
+    at the end of each group, and becomes durable with it; `told` hears what it gave, `failed` what it raised, `saved`
+    what is watched and has changed.
     """
 
     def __init__(self, path: Path, *, journal: UUID, room: Room | None = None, at: At = nowhere) -> None:
@@ -59,19 +63,19 @@ class Writer:
         self.then: Callable[[Store], Any] | None = None
         self.told: Callable[[Any], None] = lambda _: None
         self.failed: Callable[[Exception], None] = lambda _: None
+        self.saved: Callable[[list[Job | Key]], None] = lambda _: None
 
-    @property
-    def journal(self) -> UUID:
-        return self._store.journal
+    async def run(self, call: Callable[[Store], T], *, long: bool = False) -> T:
+        """Raises what `call` raises, StoreError, StoreFull, and Unavailable when too much waits already.
 
-    async def run(self, call: Callable[[Store], T]) -> T:
-        """Raises what `call` raises, StoreError, StoreFull, and Unavailable when too much waits already."""
+        `long`: it looks at many records. It is called on the thread, alone, and `then` is not.
+        """
         if self._closed:
             raise Unavailable("the journal is closed")
         if len(self._waiting) >= MOST_WAITING:
             raise Unavailable(f"{MOST_WAITING} transactions wait for the journal's disk")
         done: asyncio.Future[T] = self._loop.create_future()
-        self._waiting.append(_Work(call, done))
+        self._waiting.append(_Work(call, done, long))
         if self._rests.is_set():
             self._rests.clear()
             self._loop.call_soon(self._begin, context=self._context)
@@ -87,25 +91,31 @@ class Writer:
 
     def _begin(self) -> None:
         """All of it that succeeds becomes durable together."""
-        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_TOGETHER))]
+        if self._waiting[0].long:
+            self._on_thread([self._waiting.popleft()], self._again)
+            return
+        group: list[_Work[Any]] = []
+        while self._waiting and len(group) < MOST_TOGETHER and not self._waiting[0].long:
+            group.append(self._waiting.popleft())
         if self.then is not None:
             group.append(_Work(self.then, None))
+        before = self._store.changes()
         try:
-            before = self._store.changes()
             self._store.begin()
             results = self._parts(group)
             self._store.close_up()
-            if self._store.changes() == before:
+            lasting = self._store.changes() != before
+            if not lasting:
                 self._store.commit()
-                self._store.committed()
-                self._tell(group, results)
-                return
         except Exception as error:
-            self._store.roll_back()
-            self._failed(group, error)
+            self._undo(group, error)
             return
-        waits = self._loop.run_in_executor(self._thread, self._commit)
-        waits.add_done_callback(lambda waits: self._settle(waits, group, results))
+        if lasting:
+            waits = self._loop.run_in_executor(self._thread, self._commit)
+            waits.add_done_callback(lambda waits: self._settle(waits, group, results))
+        else:
+            self._store.committed()
+            self._tell(group, results)
 
     def _commit(self) -> None:
         self._at("commit: before")
@@ -118,34 +128,43 @@ class Writer:
             self._store.committed()
             self._tell(group, results)
         else:
-            self._store.roll_back()
-            self._failed(group, error)
+            self._undo(group, error)
 
-    def _failed(self, group: list[_Work[Any]], error: BaseException) -> None:
+    def _undo(self, group: list[_Work[Any]], error: BaseException) -> None:
+        try:
+            self._store.roll_back()
+        except Exception as worse:
+            error = worse
         if isinstance(error, StoreFull):
             given_up = self._room.give_up()
             log.warning("journal.full", extra={"ballast_given_up": given_up, "transactions": len(group)})
-            results = self._again(group)
+            self._on_thread(group, self._again)
         else:
             log.error("journal.failed", extra={"transactions": len(group)}, exc_info=error)
-            results = [_failed(error)] * len(group)
-        self._tell(group, results)
+            self._tell(group, [_failed(error)] * len(group))
+
+    def _on_thread(self, group: list[_Work[Any]], call: Callable[[list[_Work[Any]]], Results]) -> None:
+        waits = self._loop.run_in_executor(self._thread, call, group)
+        waits.add_done_callback(lambda waits: self._tell(group, waits.result()))
 
     def _tell(self, group: list[_Work[Any]], results: Results) -> None:
-        self._hold()
-        if self._waiting:
-            self._loop.call_soon(self._begin, context=self._context)
-        else:
-            self._rests.set()
-        for work, (value, error) in zip(group, results, strict=True):
-            if work.done is None:
-                self._tell_then(value, error)
-            elif work.done.cancelled():
-                continue
-            elif error is not None:
-                work.done.set_exception(error)
+        try:
+            for work, (value, error) in zip(group, results, strict=True):
+                if work.done is None:
+                    self._tell_then(value, error)
+                elif work.done.cancelled():
+                    continue
+                elif error is not None:
+                    work.done.set_exception(error)
+                else:
+                    work.done.set_result(value)
+            self.saved(self._store.take_saved())
+        finally:
+            self._hold()
+            if self._waiting:
+                self._loop.call_soon(self._begin, context=self._context)
             else:
-                work.done.set_result(value)
+                self._rests.set()
 
     def _tell_then(self, value: object, error: Exception | None) -> None:
         if error is None:
@@ -182,9 +201,9 @@ class Writer:
 
     def _hold(self) -> None:
         self._since_hold += 1
-        if self._since_hold >= HOLD_EVERY:
+        if self._since_hold >= HOLD_EVERY and not self._closed:
             self._since_hold = 0
-            self._room.hold()
+            self._thread.submit(self._room.hold)  # writes some MiB, and raises where the disk is gone
 
 
 def _failed(error: BaseException) -> tuple[None, Exception]:

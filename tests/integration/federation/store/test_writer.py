@@ -1,7 +1,8 @@
-"""The thread that writes: what it says is done is on the disk; one that fails takes no other with it."""
+"""What writes: what it says is done is on the disk; one that fails takes no other with it."""
 
 import asyncio
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -11,7 +12,8 @@ import pytest
 
 from federation.engine.origin import OriginRules, OriginSide
 from federation.engine.sites import Sites
-from federation.errors import Refused, StoreFull, Unavailable
+from federation.errors import Refused, StoreError, StoreFull, Unavailable
+from federation.model.job import Job
 from federation.model.spec import JobSpec
 from federation.model.states import Origin
 from federation.ports import Now
@@ -99,6 +101,83 @@ async def test_one_that_fails_is_undone_alone(path: Path) -> None:
     assert isinstance(refused, Refused)
     assert await one.run(numbers) == {1, 2}
     assert await one.run(lambda store: store.jobs()[Origin.QUEUED, "", ""]) == 2
+    await one.close()
+
+
+@pytest.mark.parametrize("writes", [True, False])
+async def test_a_listener_that_fails_stops_nothing(path: Path, writes: bool) -> None:
+    def told(_: object) -> None:
+        raise Refused("no")
+
+    heard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context["exception"]))
+    one = writer(path)
+    one.then, one.told = lambda _: None, told
+    for number in range(3):
+        await one.run(partial(add, number=number) if writes else lambda _: None)
+    await one.close()
+    assert [type(error) for error in heard] == [Refused] * 3
+
+
+async def test_a_transaction_that_can_not_be_undone_is_told_and_the_next_is_tried(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise StoreError("no disk")
+
+    one = writer(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "close_up", broken)
+        patch.setattr(Store, "roll_back", broken)
+        with pytest.raises(StoreError, match="no disk"):
+            await one.run(lambda store: add(store, 1))
+    with pytest.raises(StoreError):  # it is still in the last one, and gets rid of it
+        await one.run(numbers)
+    assert await one.run(numbers) == set()
+    await one.close()
+
+
+async def test_while_many_records_are_looked_at_others_go_on(path: Path) -> None:
+    began, ends = threading.Event(), threading.Event()
+
+    def looks(store: Store) -> set[int]:
+        began.set()
+        assert ends.wait(10)
+        return numbers(store)
+
+    one = writer(path)
+    first, long = one.run(lambda store: add(store, 1)), asyncio.create_task(one.run(looks, long=True))
+    await first
+    while not began.is_set():  # noqa: ASYNC110 - the loop runs all the while
+        await asyncio.sleep(0.001)
+    later = asyncio.create_task(one.run(lambda store: add(store, 2)))
+    await asyncio.sleep(0)
+    ends.set()
+    assert await long == {1}
+    await later
+    assert await one.run(numbers, long=True) == {1, 2}
+    await one.close()
+
+
+async def test_what_is_watched_and_became_durable_is_told_though_more_did_not_fit(small_disk: Path) -> None:
+    heard: list[object] = []
+    one = writer(small_disk / "fed.db", reserve_bytes=2 << 20, ballast_bytes=2 << 20)
+    one.saved = heard.extend
+    watched = {job(number).token for number in range(20)}
+
+    def big(store: Store) -> None:
+        add(store, 666)
+        store.write("set_meta", {"name": "big", "value": bytes(32 << 20)})
+
+    def small(store: Store, number: int) -> None:
+        store.watched = watched
+        add(store, number)
+
+    results = await asyncio.gather(
+        *(one.run(partial(small, number=number)) for number in range(20)), one.run(big), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [type(None)] * 20 + [StoreFull]
+    assert {found.token for found in heard if isinstance(found, Job)} == watched
     await one.close()
 
 
