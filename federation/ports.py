@@ -3,6 +3,7 @@
 Adapters: `federation.executors` (a pool's backend), `federation.peer` and `federation.server` (other sites).
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +22,11 @@ class Now:
 
     wall: float  # Unix seconds
     mono: float  # seconds since this daemon's own zero
+
+
+def now() -> Now:
+    """By this host's clocks."""
+    return Now(wall=time.time(), mono=time.monotonic())
 
 
 class Sight(StrEnum):

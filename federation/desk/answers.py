@@ -25,7 +25,7 @@ from federation.model.job import Job
 from federation.model.states import AT_TARGET, Origin
 from federation.model.token import TASK_BITS, array_of
 from federation.policy.choose import EACH, Pool
-from federation.ports import Now
+from federation.ports import now
 from federation.runner import Runner
 from federation.stage.mover import Mover
 from federation.store.store import Store
@@ -171,15 +171,15 @@ class Answers:
     async def pools(self) -> PoolList:
         engine = self._runner.engine
         budgets = engine.origin.rules.placing.budget_per_day.items()
-        now = Now(wall=time.time(), mono=time.monotonic())
+        at = now()
 
         def read(store: Store) -> PoolList:
-            today = int(now.wall // DAY_S)
+            today = int(at.wall // DAY_S)
             own = [(account, money) for account, money in budgets if account != EACH][:MOST_BUDGETS]
             spent = (
                 BudgetView(account=account, per_day=money, spent=store.spent(account, today)) for account, money in own
             )
-            pools = engine.sites.pools(store.jobs(), now)
+            pools = engine.sites.pools(store.jobs(), at)
             return PoolList(pools=tuple(map(_pool, pools)), budgets=tuple(spent))
 
         return await self._runner.read(read)

@@ -5,17 +5,13 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from federation.model.job import Job
-from federation.model.states import Origin
 from federation.overflow.burst import Burst, Claim, SlurmJob, claim, closed, left_behind, reattached, same_job
-from federation.overflow.bursts import burst_of, bursts_of, save
+from federation.overflow.bursts import OVER, burst_of, bursts_of, save
 from federation.store.store import Store
 
 MOST_OTHERS = 100  # jobs that had an id before, and are looked at
 _START, _DIGITS = b"SLURM_JOB_START_TIME", 12
 JUST_S = 2  # what Slurm said of a job may be older than the close of its last burst, which gave its limit back
-
-OVER = frozenset({Origin.RESULTS_PENDING, Origin.DONE})
-"""States of the federation's job in which its site has confirmed that nothing of it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,11 @@
 """Bursts in the site's journal. Synchronous: used inside a transaction."""
 
-from collections.abc import Collection
-from dataclasses import fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from sqlite3 import Row
 from uuid import UUID
 
+from federation.model.states import Origin
 from federation.overflow.burst import Burst, Phase
 from federation.store.store import Store
 
@@ -12,6 +13,17 @@ MOST_OPEN = 20_000  # not closed at once; more are looked at once some have clos
 MOST_LISTED = 10_000
 MOST_LOOKED_AT = 20_000  # newest ones among which those of one user are looked for
 MOST_DROPPED = 500  # of one transaction
+OVER = frozenset({Origin.RESULTS_PENDING, Origin.DONE})
+"""States of the federation's job in which its site has confirmed that nothing of it runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarJob:
+    """How far what runs elsewhere, or may, has come."""
+
+    pool: str  # SITE/POOL
+    sent: bool  # the pool's room counts it
+    begun: bool  # the pool's slices count it
 
 
 def open_bursts(store: Store) -> list[Burst]:
@@ -51,6 +63,18 @@ def written(store: Store, tokens: Collection[UUID]) -> set[UUID]:
     """Of these, those that are over and whose output is all in the job's own files."""
     found = [by_token(store, token) for token in tokens]
     return {one.token for one in found if one is not None and one.phase is Phase.CLOSED and one.written}
+
+
+def far_jobs(store: Store) -> Mapping[int, FarJob]:
+    """Of all that are not CLOSED, by JobId."""
+    return {
+        row["job_id"]: FarJob(
+            pool=row["pool"],
+            sent=row["state"] not in (None, Origin.QUEUED),
+            begun=row["started_at"] is not None or row["state"] in OVER,
+        )
+        for row in store.rows("bursts_far", most=MOST_OPEN)
+    }
 
 
 def save(store: Store, burst: Burst) -> None:

@@ -1,7 +1,6 @@
 """One look: the queue from Slurm, what was widened and spent from the journal, what pools say from the engine."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +12,9 @@ from federation.engine.origin import DAY_S
 from federation.engine.site import SiteEngine
 from federation.engine.sites import SILENT_S
 from federation.errors import Unavailable
-from federation.model.states import Origin
 from federation.overflow import widened
 from federation.overflow.burst import Burst
-from federation.overflow.bursts import MOST_OPEN, open_bursts
+from federation.overflow.bursts import FarJob, far_jobs, open_bursts
 from federation.overflow.expected import MOST_ASKED, Expects
 from federation.overflow.facts import Facts, Waiting, Widened
 from federation.overflow.offers import Behind, Market
@@ -24,7 +22,7 @@ from federation.overflow.queued import Names, Queued
 from federation.overflow.rules import ours, rule_of
 from federation.overflow.waiting import Reads, Running
 from federation.policy.choose import Pool
-from federation.ports import Now
+from federation.ports import Now, now
 from federation.store.store import Store
 from slurm_plugin.slurm.queue import has_element
 
@@ -39,10 +37,6 @@ class Journal(Protocol):
     async def act(self, step: Callable[[Store], list[Effect]]) -> None: ...
 
 
-def _now() -> Now:
-    return Now(wall=time.time(), mono=time.monotonic())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     config: Callable[[], OverflowConfig]
@@ -50,7 +44,7 @@ class Sources:
     engine: SiteEngine
     queue: Reads
     expects: Expects | None = None  # None: nobody knows more than Slurm
-    clock: Callable[[], Now] = _now
+    clock: Callable[[], Now] = now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +66,7 @@ class _Books:
     booked: frozenset[int]
     open: Mapping[int, Collection[int]]  # elements whose attempt elsewhere is not over, by root; -1: a job of no array
     pools: Mapping[str, Pool]
-    far: Mapping[int, tuple[str, bool]]  # by id, of jobs with an attempt elsewhere: in which pool, and if it was sent
+    far: Mapping[int, FarJob]  # by id, of jobs with an attempt elsewhere
     away: Mapping[str, float]  # seconds since its site was heard, of those that are not
 
 
@@ -125,10 +119,7 @@ async def _books(sources: Sources, accounts: Collection[str], now: Now) -> _Book
             booked=widened.booked(store),
             open=_open(open_bursts(store)),
             pools={pool.name: pool for pool in sites.pools(store.jobs(), now)},
-            far={
-                row["job_id"]: (row["pool"], row["state"] not in (None, Origin.QUEUED))
-                for row in store.rows("bursts_far", most=MOST_OPEN)
-            },
+            far=far_jobs(store),
             away=silent,
         )
 
@@ -164,10 +155,10 @@ def _room(config: OverflowConfig, books: _Books, running: Sequence[Running]) -> 
     most: Counter[str] = Counter()
     for nodes in config.nodes.values():
         most[nodes.pool] += nodes.most_jobs
-    there = [books.far.get(one.job_id, ("", False)) for one in running]
+    there = [books.far.get(one.job_id) for one in running]
     room = {}
     for pool in most.keys() & books.pools.keys():
-        mine = [sent for name, sent in there if name in ("", pool)]
+        mine = [one is not None and one.sent for one in there if one is None or one.pool == pool]
         known = books.pools[pool]
         room[pool] = min(known.room.free_jobs - known.sent - mine.count(False), most[pool] - len(mine))
     return room

@@ -21,8 +21,7 @@ from typing import Protocol
 
 from federation.config_overflow import OverflowConfig
 from federation.errors import FedError
-from federation.model.states import Origin
-from federation.overflow.bursts import MOST_OPEN
+from federation.overflow.bursts import far_jobs
 from federation.overflow.pacing import apart_s
 from federation.overflow.told import CLOSED, OPEN, Changes, Far, Near, decide
 from federation.ports import Now
@@ -40,7 +39,6 @@ log = logging.getLogger(__name__)
 LOOK_S = 2.0  # between looks, at least: Slurm needs less than that to start what it may
 CALM_S = 10.0  # between two changes of the partition that open more of it: Slurm looks at all nodes anew for each
 CLOSE_S = 3.0  # longest that the daemon's end waits for the partition to be closed
-_OVER = (Origin.RESULTS_PENDING, Origin.DONE)
 
 
 class NodesSlurm(Protocol):
@@ -57,12 +55,12 @@ class NodesSlurm(Protocol):
 
 def far_of(store: Store, runner: Runner, now: Now) -> Far:
     """Inside a transaction."""
-    rows = store.rows("bursts_far", most=MOST_OPEN)
+    found = far_jobs(store)
     return Far(
         pools={pool.name: pool for pool in runner.engine.sites.pools(store.jobs(), now)},
-        open={row["job_id"]: row["pool"] for row in rows},
-        sent=frozenset(row["job_id"] for row in rows if row["state"] not in (None, Origin.QUEUED)),
-        begun=frozenset(row["job_id"] for row in rows if row["started_at"] is not None or row["state"] in _OVER),
+        open={job_id: one.pool for job_id, one in found.items()},
+        sent=frozenset(job_id for job_id, one in found.items() if one.sent),
+        begun=frozenset(job_id for job_id, one in found.items() if one.begun),
     )
 
 

@@ -1,5 +1,6 @@
-"""PURE: what overflow writes on a job itself, in its AdminComment: ` fed:{...}`, and the mark of `--burst` from submit.
+"""PURE: what overflow writes on a job itself, in its AdminComment, and the mark of `--burst` that submit left there.
 
+On one that runs elsewhere a note, ` fed:{...}`; on one that waits a short word, `[fed: may run in cloud/gpu]`.
 Everything else there is other people's words, and stays; the vgpu pool keeps a note of its own beside it. Users can't
 write an AdminComment. Our note is one line of flat JSON and holds no text of a user's.
 """
@@ -10,7 +11,9 @@ import re
 from federation.model.job import Job
 from federation.model.states import Origin
 from federation.overflow.burst import Burst, Phase
+from slurm_plugin.slurm.notes import plain
 
+_WORD = re.compile(r" ?\[fed: ([^\]]*)\]")
 _NOTE = re.compile(r" ?fed:\{[^{}]*\}")
 _NAMES = re.compile(r"[A-Za-z0-9.,_/-]{0,400}")
 _MARK = re.compile(r"(?:^| )fed:burst=(auto|always|never|pool:[A-Za-z0-9_.+-]{1,64})(?= |$)")
@@ -32,6 +35,17 @@ def note_in(comment: str) -> str:
     """The JSON of our note there; "": there is none."""
     found = _NOTE.findall(comment)
     return str(found[-1]).strip().removeprefix("fed:") if found else ""
+
+
+def worded(comment: str, word: str) -> str:
+    """The comment with this word in the place of any before."""
+    rest = _WORD.sub("", comment).strip()
+    return f"{rest} [fed: {plain(word)}]".strip()
+
+
+def word_in(comment: str) -> str:
+    found = _WORD.findall(comment)
+    return str(found[-1]) if found else ""
 
 
 def mark_in(comment: str) -> str:

@@ -119,7 +119,7 @@ class Reconcile:
         if not lost:
             return
         with suppress(Unavailable):
-            refused = await self._site.pin([job.name for _, job in lost], self._place.partition)
+            refused = await self._site.widen([job.name for _, job in lost], (self._place.partition,))
             for burst, job in lost:
                 log.info("burst.pinned", extra=facts(burst) | {"refused": job.name in refused})
 

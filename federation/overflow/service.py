@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from federation.overflow.slurm_side import SlurmSide
 from federation.overflow.visit import Staff
 from federation.overflow.waiting import Queue
 from federation.overflow.widening import Widening
-from federation.ports import Now
+from federation.ports import now
 from federation.runner import Runner
 from federation.stage.mover import Mover
 from federation.stage.spool import Spool
@@ -101,7 +100,3 @@ class Overflow:
             group.create_task(self.widening.run())
             group.create_task(self.nodes.run())
             group.create_task(self.drains.run())
-
-
-def now() -> Now:
-    return Now(wall=time.time(), mono=time.monotonic())

@@ -20,7 +20,7 @@ from federation.model.spec import JobSpec
 from federation.model.states import Origin
 from federation.model.token import RANDOM_BYTES, mint
 from federation.overflow import notes
-from federation.overflow.arrivals import OVER, Arrival, arrive
+from federation.overflow.arrivals import Arrival, arrive
 from federation.overflow.burst import (
     SLACK_S,
     Burst,
@@ -41,7 +41,7 @@ from federation.overflow.burst import (
     stopping,
     verdict,
 )
-from federation.overflow.bursts import burst_of, by_token, save
+from federation.overflow.bursts import OVER, burst_of, by_token, save
 from federation.overflow.slurm_site import SlurmSite
 from federation.ports import Now
 from federation.runner import Runner

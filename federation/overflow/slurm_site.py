@@ -5,8 +5,6 @@ No text of a user's can pass for a field: see `slurm_plugin.slurm.table`. AdminC
 
 import logging
 import re
-import secrets
-import string
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -65,11 +63,8 @@ class SlurmSite(Protocol):
 
     async def release(self, name: str) -> None: ...
 
-    async def pin(self, names: Sequence[str], partition: str) -> tuple[str, ...]:
-        """Let them start in this partition only. Tells who could not be: such as those that have started."""
-
     async def widen(self, names: Sequence[str], partitions: Sequence[str]) -> tuple[str, ...]:
-        """Let them start in these, the first ones first. Tells who could not be."""
+        """Let them start in these only, the first ones first. Tells who could not be, such as one that has started."""
 
     async def note(self, job_id: int, json_text: str) -> None:
         """Put this on the job, in the place of what overflow wrote there before; empty: nothing.
@@ -125,9 +120,6 @@ class OwnSlurm:
     async def release(self, name: str) -> None:
         await self._run(["scontrol", "release", name])
 
-    async def pin(self, names: Sequence[str], partition: str) -> tuple[str, ...]:
-        return await self.widen(names, (partition,))
-
     async def widen(self, names: Sequence[str], partitions: Sequence[str]) -> tuple[str, ...]:
         to = (f"partition={','.join(partitions)}",)
         applied = await self._changes.apply([Change(name=name, to=to) for name in names])
@@ -166,7 +158,7 @@ class OwnSlurm:
             raise (Unavailable if is_busy(said) else Refused)(said)
 
     async def _rows(self, fields: Sequence[str], *selection: str) -> list[list[str]]:
-        mark = _mark()
+        mark = table.new_mark()
         argv = [*_SQUEUE, *selection, "-O", table.squeue_format(fields, mark)]
         try:
             text = await self._runner.run(argv)
@@ -229,7 +221,3 @@ def _limit(text: str) -> int:
 
 def _number(text: str) -> int:
     return 0 if text in _NOTHING else int(text)
-
-
-def _mark() -> str:
-    return "~" + "".join(secrets.choice(string.ascii_letters) for _ in range(table.MARK_BYTES))

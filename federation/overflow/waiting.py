@@ -1,8 +1,6 @@
 """The queue, as squeue tells it: what waits in the partitions that have rules, and what runs in the cloud partition."""
 
 import asyncio
-import secrets
-import string
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
@@ -56,7 +54,7 @@ class Queue:
     async def waiting(self, partitions: Collection[str], names: Names) -> tuple[Queued, ...]:
         chosen = (_WAITING, f"--partition={','.join(sorted(partitions))}")
         rows = await self._table(queued.FIELDS, *chosen)
-        mark = _mark()
+        mark = table.new_mark()
         text = await self._ask(*_SQUEUE, *chosen, "-o", table.squeue_letters(_EXCLUDED_LETTERS, mark))
         excluded = await _read(_excluded, text, mark)
         return await _read(_queued, rows, excluded, names)
@@ -66,7 +64,7 @@ class Queue:
         return await _read(_running, rows)
 
     async def _table(self, fields: Sequence[str], *selection: str) -> list[list[str]]:
-        mark = _mark()
+        mark = table.new_mark()
         text = await self._ask(*_SQUEUE, *selection, "-O", table.squeue_format(fields, mark))
         return await _read(table.parse_table, text, len(fields), mark)
 
@@ -97,7 +95,3 @@ async def _read(parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(parse, *args, **kwargs)
     except (SlurmError, ConfigError, ValueError) as error:
         raise Unavailable(f"what Slurm printed can't be read: {error}") from None
-
-
-def _mark() -> str:
-    return "~" + "".join(secrets.choice(string.ascii_letters) for _ in range(table.MARK_BYTES))

@@ -21,12 +21,12 @@ from federation.overflow import widened
 from federation.overflow.changes import Applied, Applies, Change, has_started, is_busy
 from federation.overflow.facts import Decision, Facts, Verdict, Widened, Wish
 from federation.overflow.looking import Seen, Sources, seen
+from federation.overflow.notes import word_in, worded
 from federation.overflow.offers import Market
 from federation.overflow.pacing import SHARE
 from federation.overflow.queued import Queued
 from federation.overflow.rules import decide, ours
 from federation.overflow.waiting import Running
-from federation.overflow.words import word_in, worded
 from federation.store.store import Store
 from slurm_plugin.slurm.hostlist import compress
 

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import secrets
-import string
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -66,7 +64,7 @@ class SlurmCommands:
                 logger.warning("slurm.pyslurm_unusable", extra={"why": str(error), "instead": "squeue"})
                 self._pyslurm = None
         selection = [f"--partition={','.join(partitions)}"] if partitions else []
-        mark = _mark()
+        mark = table.new_mark()
         form = table.squeue_letters(tuple(queue.QUEUE_FIELDS.values()), mark, queue.QUEUE_PLAIN)
         text = await self._runner.run([*_SQUEUE, *selection, _UNSORTED, "-o", form])
         return await _read(len(text), self._queue, text, mark)
@@ -195,7 +193,7 @@ class SlurmCommands:
             return str(error)
 
     async def _job_rows(self, fields: Sequence[str], *selection: str) -> list[list[str]]:
-        mark = _mark()
+        mark = table.new_mark()
         return await self._rows(len(fields), mark, *selection, "-O", table.squeue_format(fields, mark))
 
     async def _rows(self, columns: int, mark: str, *options: str) -> list[list[str]]:
@@ -219,10 +217,6 @@ async def _read(size: int, parse: Callable[..., T], *args: object) -> T:
     if size <= LONG_BYTES:
         return parse(*args)
     return await asyncio.to_thread(parse, *args)
-
-
-def _mark() -> str:
-    return "~" + "".join(secrets.choice(string.ascii_letters) for _ in range(table.MARK_BYTES))
 
 
 def _batches(names: Sequence[str]) -> list[Sequence[str]]:

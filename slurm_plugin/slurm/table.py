@@ -1,9 +1,11 @@
-"""Fields of squeue as a table that no text inside a field can forge. Pure.
+"""Fields of squeue as a table that no text inside a field can forge.
 
 A newline in a job's name, or in a GRES type, writes lines that look like other jobs (seen on 22.05 and 24.11). So each
 field is printed at full width with a mark behind it that is new for every call, and the text is cut at the marks only.
 """
 
+import secrets
+import string
 from collections.abc import Iterable, Sequence
 
 from slurm_plugin.errors import SlurmError
@@ -11,7 +13,12 @@ from slurm_plugin.errors import SlurmError
 CELL = "\x1f"  # nothing that Slurm prints has it: what has it all the same gets another sign
 LINE = "\x1e"  # likewise, between rows
 _REPLACED = {ord(CELL): "?", ord(LINE): "?"}
-MARK_BYTES = 8  # of a 62-letter alphabet: nobody plants the right mark in a text before the call is made
+MARK_BYTES = 8  # of 52 letters: nobody plants the right mark in a text before the call is made
+
+
+def new_mark() -> str:
+    """For one call."""
+    return "~" + "".join(secrets.choice(string.ascii_letters) for _ in range(MARK_BYTES))
 
 
 def squeue_format(fields: Sequence[str], mark: str) -> str:

@@ -115,7 +115,7 @@ async def test_a_requeue_is_told_from_the_rest_and_asks_for_all_partitions_again
     assert (waiting.state, waiting.restarts, set(waiting.partitions)) == ("PENDING", 1, set(ASKED))
     assert waiting.submitted_at >= before.submitted_at
     assert job.meant(waiting) is Ends.NOTHING  # a node that comes back late, with the run that Slurm gave up
-    assert await job.slurm.pin([waiting.name], "plain") == ()
+    assert await job.slurm.widen([waiting.name], ("plain",)) == ()
     assert (await job.now()).partitions == ("plain",)
     await job.slurm.set_limit(waiting.name, 7200)
     assert (await job.now()).limit_s == 7200
@@ -160,7 +160,7 @@ async def test_one_that_has_started_is_not_pinned_and_the_others_are(site: BareS
     slurm, sleeper = own(site), tmp_path / "job.sh"
     done = site.run("sbatch", "--parsable", "-H", "-a", "1-3", "-p", ",".join(ASKED), "-o", "/dev/null", str(sleeper))
     array = done.stdout.strip()
-    refused = await slurm.pin([f"{array}_2", str(job.job_id), f"{array}_3"], "plain")
+    refused = await slurm.widen([f"{array}_2", str(job.job_id), f"{array}_3"], ("plain",))
     assert refused == (str(job.job_id),)
     found = {one.task_id: one.partitions for one in await slurm.jobs_on("plain") if one.array_id == int(array)}
     assert (found[2], found[3]) == (("plain",), ("plain",))

@@ -16,8 +16,8 @@ from federation.model.spec import JobSpec
 from federation.model.states import End, Origin, Outcome
 from federation.model.token import Key
 from federation.policy.admit import Guest, House
-from federation.ports import Peers, Seen, Sight
-from federation.runner import Adapters, Runner, _now
+from federation.ports import Peers, Seen, Sight, now
+from federation.runner import Adapters, Runner
 from federation.store.room import Room as DiskRoom
 from federation.store.writer import Writer
 
@@ -98,7 +98,7 @@ class Site:
         house = House(pools={"batch": 100_000}, guests=dict.fromkeys((self.name, *self.others), GUEST))
         rules = SiteRules(name=self.name, peers=self.others, origin=OriginRules(), house=house)
         adapters = Adapters(executors={"batch": self.backend}, peers=peers or self, mover=self)
-        runner = self.runner = Runner(SiteEngine(rules, _now()), writer, adapters)
+        runner = self.runner = Runner(SiteEngine(rules, now()), writer, adapters)
         self.backend.changed = lambda key: runner.look("batch", (key,))
         task = asyncio.create_task(self.runner.run())
         try:

@@ -44,7 +44,8 @@ from federation.overflow.request import Asked
 from federation.overflow.service import House as OverflowHouse
 from federation.overflow.service import Overflow
 from federation.policy.admit import Guest, House
-from federation.runner import Adapters, Runner, _now
+from federation.ports import now
+from federation.runner import Adapters, Runner
 from federation.server.service import Bulk
 from federation.stage.far import Near
 from federation.stage.holdings import Holdings
@@ -157,7 +158,7 @@ class Gate:
         near: list[Near] = []
         mover = self.mover = Mover(spool, lambda: self.runner, lambda _: near[0], local_account)
         adapters = Adapters(executors={"batch": self.pool}, peers=_Nobody(), mover=mover)
-        self.runner = Runner(SiteEngine(rules, _now()), writer, adapters)
+        self.runner = Runner(SiteEngine(rules, now()), writer, adapters)
         holdings = Holdings(self.runner, {"batch": self.pool}, least_uid=1000)
         inputs = Inputs(self.state / "staging", holdings, self.runner.inputs_here)
         bulk = Bulk(inputs=inputs, results=Results(holdings), outputs=Outputs(holdings, self.runner.watching_attempt))

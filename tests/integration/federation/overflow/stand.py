@@ -18,8 +18,8 @@ from federation.overflow.bursts import by_token
 from federation.overflow.reconcile import Place, Reconcile
 from federation.overflow.slurm_side import SlurmSide
 from federation.overflow.slurm_site import SlurmSite
-from federation.ports import Now, Seen, Sight
-from federation.runner import Runner, _now
+from federation.ports import Now, Seen, Sight, now
+from federation.runner import Runner
 from tests.integration.federation.site import SPEC, Backend, Net, Site, until
 
 POOL = "hpc/batch"
@@ -102,9 +102,6 @@ class FakeSlurm(SlurmSite):
         self._answer("release", name)
         self._change(name, reason="None")
 
-    async def pin(self, names: Sequence[str], partition: str) -> tuple[str, ...]:
-        return await self.widen(names, (partition,))
-
     async def widen(self, names: Sequence[str], partitions: Sequence[str]) -> tuple[str, ...]:
         self._answer("partitions", ",".join(names), ",".join(partitions))
         for name in names:
@@ -156,8 +153,8 @@ class Clock:
     ahead_s: float = 0.0
 
     def __call__(self) -> Now:
-        now = _now()
-        return Now(wall=now.wall + self.ahead_s, mono=now.mono + self.ahead_s)
+        real = now()
+        return Now(wall=real.wall + self.ahead_s, mono=real.mono + self.ahead_s)
 
 
 @dataclass

@@ -5,14 +5,17 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from federation.model.job import Job
 from federation.model.spec import Lease
 from federation.model.states import End, Origin, Outcome
 from federation.overflow.burst import Phase
-from federation.overflow.notes import mark_in, note, note_in, noted
+from federation.overflow.notes import mark_in, note, note_in, noted, word_in, worded
 from slurm_plugin.slurm.notes import note_in as pool_note_in
 from slurm_plugin.slurm.notes import noted as pool_noted
+from slurm_plugin.slurm.notes import plain
 from tests.unit.federation.overflow.test_burst import BURST
 
 NOTE = '{"open":1,"pool":"aws/gpu"}'
@@ -53,6 +56,32 @@ MARKS = {
 @pytest.mark.parametrize("comment", MARKS)
 def test_the_mark_is_a_word_of_its_own(comment: str) -> None:
     assert mark_in(comment) == MARKS[comment]
+
+
+def test_a_word_takes_the_place_of_the_one_before_and_of_nothing_else() -> None:
+    comment = 'asked vgpu:20gb fed:burst=auto [vgpu: waits: busy] fed:{"pool":"a/b"}'
+    once = worded(comment, "may run in a/b")
+    assert once == f"{comment} [fed: may run in a/b]"
+    assert worded(once, "taken back: x]y") == f"{comment} [fed: taken back: x)y]"
+    assert word_in(once) == "may run in a/b"
+    assert word_in(comment) == ""
+
+
+@given(st.permutations(["word", "note", "pool"]), st.text("ab:[]{}\n", max_size=12))
+def test_three_writers_leave_each_other_alone(order: list[str], text: str) -> None:
+    comment = "site's own fed:burst=always"
+    for who in order:
+        match who:
+            case "word":
+                comment = worded(comment, f"w {text}")
+            case "note":
+                comment = noted(comment, '{"open":1}')
+            case _:
+                comment = pool_noted(comment, f"p {text}")
+    assert word_in(comment) == plain(f"w {text}")
+    assert pool_note_in(comment) == plain(f"p {text}")
+    assert (note_in(comment), mark_in(comment)) == ('{"open":1}', "always")
+    assert comment.startswith("site's own fed:burst=always")
 
 
 def test_it_is_open_until_the_burst_is_closed() -> None:

@@ -115,7 +115,7 @@ async def test_what_is_said_to_slurm() -> None:
     await slurm.requeue("10_2")
     await slurm.cancel("10_2")
     await slurm.release("10_2")
-    assert await slurm.pin(["10_2", "14"], "cloud") == ()
+    assert await slurm.widen(["10_2", "14"], ("cloud",)) == ()
     assert await slurm.widen(["15"], ("gpu", "vgpu-wait", "cloud")) == ()
     assert told.asked == [
         ["scontrol", "update", "jobid=10_2", "timelimit=61"],
@@ -136,14 +136,14 @@ def said(kind: type[SlurmError], line: str) -> SlurmError:
 
 async def test_of_many_jobs_each_that_slurm_refuses_is_named() -> None:
     told = Told(said(SlurmError, "Job is no longer pending execution for job 2"))
-    assert await OwnSlurm(runner=told).pin(["1", "2", "3"], "cloud") == ("2",)
+    assert await OwnSlurm(runner=told).widen(["1", "2", "3"], ("cloud",)) == ("2",)
     assert [argv[2] for argv in told.asked] == ["jobid=1,2,3"]
 
 
 async def test_no_answer_is_no_refusal() -> None:
     away = SlurmUnavailable("slurmctld does not answer")
     with pytest.raises(Unavailable):
-        await OwnSlurm(runner=Told(away)).pin(["1", "2"], "cloud")
+        await OwnSlurm(runner=Told(away)).widen(["1", "2"], ("cloud",))
     with pytest.raises(Unavailable):
         await OwnSlurm(runner=Told(away)).set_limit("1", 60)
     with pytest.raises(Refused):
