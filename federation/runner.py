@@ -9,7 +9,6 @@ Crash: what was durable is gone on with; effects that were not done are wanted a
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -36,7 +35,7 @@ from federation.model.job import Job
 from federation.model.messages import Message, Room, Rooms
 from federation.model.spec import JobSpec
 from federation.model.token import Key
-from federation.ports import Executor, Mover, Now, Peers
+from federation.ports import Executor, Mover, Now, Peers, now
 from federation.store.store import Store
 from federation.store.writer import Writer
 
@@ -68,7 +67,7 @@ class Runner:
         self, engine: SiteEngine, writer: Writer, adapters: Adapters, *, clock: Callable[[], Now] | None = None
     ) -> None:
         self.engine, self._writer, self._adapters = engine, writer, adapters
-        self._clock = clock or _now
+        self._clock = clock or now
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls = Calls(adapters.executors, engine.target, self.act, self._clock)
@@ -76,7 +75,7 @@ class Runner:
         self._stirred = False  # this group may have made something due, or time has
         writer.then, writer.told, writer.saved = self._then, self._after, self._changed
         writer.failed = lambda error: self._troubled("what is due", error)
-        self.dropped: Counter[str] = Counter()  # effects, by kind
+        self.dropped: Counter[str] = Counter()  # effects, by kind, since it was last logged
         self.forgotten = 0  # portions that retention dropped
         self._watched: dict[UUID, list[Callable[[Job], None]]] = {}
         self._watched_attempts: dict[Key, list[Callable[[], None]]] = {}
@@ -234,11 +233,17 @@ class Runner:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._due())
                 group.create_task(self._every(ROOMS_S, self.tell_rooms))
+                group.create_task(self._every(ROOMS_S, self._tell_dropped))
                 group.create_task(self._every(FORGET_S, self._forget, first_s=FORGET_S))
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _tell_dropped(self) -> None:
+        if self.dropped:
+            log.warning("effects.dropped", extra=dict(self.dropped))
+            self.dropped.clear()
 
     async def _due(self) -> None:
         while True:
@@ -351,7 +356,3 @@ async def _quiet(call: Callable[[], Awaitable[None]]) -> None:
         await call()
     except FedError as error:
         log.warning("effect.failed", extra={"code": error.code, "why": str(error)})
-
-
-def _now() -> Now:
-    return Now(wall=time.time(), mono=time.monotonic())
