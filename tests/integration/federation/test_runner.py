@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+import federation.runner
 from federation.engine.effects import Effect
 from federation.errors import Refused, Unavailable
 from federation.model.job import Job
@@ -170,6 +171,29 @@ async def test_what_was_accepted_without_a_link_goes_when_there_is_one(net: Net,
             await linked(edge, hpc)
             await until(lambda: all_done(edge, tokens))
     assert set(hpc.backend.ran.values()) == {1}
+
+
+class Full:
+    """Whose queue to every site is full."""
+
+    def send(self, site: str, message: Message) -> bool:
+        return False
+
+
+async def test_what_finds_a_queue_full_is_counted_and_logged(
+    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(federation.runner, "ROOMS_S", 0.01)
+    edge, _ = pair
+    async with edge.up(peers=Full()) as runner:
+        await runner.link("hpc", True)
+        await until(lambda: _true("effects.dropped" in caplog.messages))
+    said = next(record for record in caplog.records if record.message == "effects.dropped")
+    assert vars(said)["send"] > 0
+
+
+async def _true(found: bool) -> bool:
+    return found
 
 
 async def test_restarts_of_both_lose_nothing_and_run_nothing_twice(pair: tuple[Site, Site]) -> None:
