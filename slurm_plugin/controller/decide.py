@@ -117,7 +117,7 @@ def _follow_queue(
     state: State, nodes: Mapping[str, _Node], wanted: Sequence[Demand]
 ) -> tuple[State, Mapping[str, _Node], Offering]:
     """Let the layouts follow: what was decided and still holds, what is offered so, and what is re-cut for the rest."""
-    state = replace(state, recuts=settle(state, _here(state, nodes)))
+    state = replace(state, recuts=settle(state, _here(state, nodes), wanted))
     nodes = _laid_out(state, nodes)
     offering = _offering(state, nodes, wanted)
     state = replace(state, recuts=replace(state.recuts, kept=offering.kept))

@@ -5,7 +5,7 @@ taken what was to go, or the step has failed. What no re-cut can serve while job
 in a stretch of a GPU that would hold it is not offered again, until the stretch is free and the next plan cuts it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -30,8 +30,8 @@ JOBS_NAMED = 3  # jobs that a GPU's reason names
 JOBS_TOLD = 100  # waiting jobs that are told of with a reason
 
 
-def settle(state: State, here: Mapping[str, Here]) -> Recuts:
-    """What is still true of what was decided before."""
+def settle(state: State, here: Mapping[str, Here], demands: Iterable[Demand]) -> Recuts:
+    """What is still true of what was decided before. `demands`: of all jobs that more slices would start."""
     gpus = {gpu.uuid: (node, gpu) for node in here.values() for gpu in node.state.view.gpus}
     targets: dict[str, Target] = {}
     changed_at = {uuid: at for uuid, at in state.recuts.changed_at.items() if uuid in gpus}
@@ -50,34 +50,60 @@ def settle(state: State, here: Mapping[str, Here]) -> Recuts:
             targets[uuid] = target
     recuts = replace(state.recuts, targets=targets, changed_at=changed_at, events=tuple(events))
     open_nodes = [name for name, node in here.items() if node.offer is not None]
-    kept = _still(replace(state, recuts=recuts), gpus)
+    kept = _still(replace(state, recuts=recuts), gpus, demands)
     return replace(recuts, rooms=sparing(replace(state, recuts=recuts), open_nodes, kept))
 
 
-def _still(state: State, gpus: Mapping[str, tuple[Here, Gpu]]) -> dict[str, Room]:
+def _still(state: State, gpus: Mapping[str, tuple[Here, Gpu]], demands: Iterable[Demand]) -> dict[str, Room]:
     """The rooms, by GPU, that still can come to be. A job that has lost a part of its room has no use for the rest.
 
-    A part that is being cut already is lost with its target; none is while the rest waits.
+    A part that is being cut already is lost with its target; none is while the rest waits. A job that is held, or has
+    another thing in its way than jobs, has no room, nor one whose free room no plan has cut for TARGET_S.
     """
+    if not state.recuts.rooms or state.paused:
+        return {}
     dropped = any(event.what == "dropped" for event in state.recuts.events)
-    ends = rooms.ends(state) if state.recuts.rooms else {}
+    ends, own = rooms.ends(state), {room.job_id for room in state.recuts.rooms.values()}
+    waiting = {d.job_id: d for d in demands if d.job_id in own and (not state.quiet_min or _promised(state, d))}
     kept: dict[str, Room] = {}
     lost: set[int] = set()
     for uuid, room in state.recuts.rooms.items():
-        now = rooms.as_now(state, ends, *gpus[uuid], room) if uuid in gpus and not state.paused else None
+        (node, gpu), demand = gpus.get(uuid, (None, None)), waiting.get(room.job_id)
+        now = None
+        if node is not None and gpu is not None and demand is not None and rooms.is_for(state, node, room, demand):
+            now = rooms.as_now(state, ends, node, gpu, room)
         if now is None or (dropped and room.several and not room.waits):
             lost.add(room.job_id)
         elif uuid not in state.recuts.targets:
             kept[uuid] = now
     kept = waiting_together({uuid: room for uuid, room in kept.items() if room.job_id not in lost})
-    needed = {one.job_id for uuid, one in kept.items() if one.waits or not _serves(state, gpus[uuid][1], one)}
-    return {uuid: one for uuid, one in kept.items() if one.job_id in needed}
+    kept = {uuid: replace(one, free_since=_free_since(state, one)) for uuid, one in kept.items()}
+    lost = {one.job_id for one in kept.values() if not (one.waits or 0 <= state.now - one.free_since <= TARGET_S)}
+    needed = {
+        one.job_id
+        for uuid, one in kept.items()
+        if one.waits or not _serves(state, gpus[uuid][1], one, waiting[one.job_id])
+    }
+    return {uuid: one for uuid, one in kept.items() if one.job_id in needed - lost}
 
 
-def _serves(state: State, gpu: Gpu, room: Room) -> bool:
+def _free_since(state: State, room: Room) -> float:
+    return 0.0 if room.waits else room.free_since or state.now
+
+
+def _promised(state: State, demand: Demand) -> bool:
+    """Is it planned for in quiet hours, too? What is free in another one's room could not be cut before they end."""
+    return any(
+        not one.guarantee.idle
+        and one.served.name == demand.gres_class
+        and one.guarantee.account in ("", demand.account)
+        for one in state.promises
+    )
+
+
+def _serves(state: State, gpu: Gpu, room: Room, demand: Demand) -> bool:
     """Is what lies in it good for its job as it is? Once that is free there is nothing to cut, and no step to come."""
-    classes = {item.type for job in state.jobs if job.job_id == room.job_id for item in job.gres}
-    able = {profile for name in classes for profile in state.serving.profiles.get(name, ())}
+    able = state.serving.profiles[demand.gres_class]
     there = (one.profile for one in gpu.instances if mask(one.start, one.size) & room.bits)
     return sum(profile in able for profile in there) > len(room.more)
 
@@ -162,6 +188,7 @@ def _rooms(search: rooms.Search, made: Plan) -> dict[str, Room]:
     have = {room.job_id for room in kept.values()}
     full = len(have) >= rooms.ROOMS_MAX or any(room.several for room in kept.values())
     asked = ((demand, [search.here[name] for name in sorted(names)]) for demand, names in search.question.nowhere)
+    asked = ((demand, here) for demand, here in asked if not state.quiet_min or _promised(state, demand))
     able = ((demand, here) for demand, here in asked if not full and ever_fits(state, here, demand))
     for demand, here in islice(able, BUNDLES_TRIED):
         if found := bundle(state, here, rooms.ends(state), demand, {*search.changing, *kept}):

@@ -40,6 +40,7 @@ class Room:
     more: tuple[int, ...] = ()  # further starts, for a job that needs several slices of its node
     several: bool = False  # its job needs more than one slice, and has all their room or none
     waits: bool = False  # jobs are in the way of it, or of other room of its job
+    free_since: float = 0.0  # since when none is, Unix seconds; 0: one is
 
     @property
     def bits(self) -> int:

@@ -12,6 +12,7 @@ from slurm_plugin.controller.look import Here, follows
 from slurm_plugin.controller.question import Question
 from slurm_plugin.controller.recuts import Room
 from slurm_plugin.controller.state import State
+from slurm_plugin.controller.wants import Demand
 from slurm_plugin.mig.geometry import mask
 from slurm_plugin.mig.layouts import media_conflict
 from slurm_plugin.model import Gpu
@@ -29,11 +30,18 @@ def ends(state: State) -> Ends:
 
 
 def as_now(state: State, when: Ends, node: Here, gpu: Gpu, room: Room) -> Room | None:
-    """A room that was kept before; None when it is nobody's any more, or can't come to be."""
-    waits = any(job.job_id == room.job_id and not job.on_nodes for job in state.jobs)
-    able = waits and may_keep(state, node, gpu) and has_engines(gpu, room.profile, room.bits, 1 + len(room.more))
+    """A room that was kept before; None when it can't come to be any more, or not soon enough."""
+    able = may_keep(state, node, gpu) and has_engines(gpu, room.profile, room.bits, 1 + len(room.more))
     found = in_the_way(state, when, node, gpu, room.bits) if able else None
-    return replace(room, behind=found[0], until=found[1]) if found is not None else None
+    if found is None or found[1] > state.now + AHEAD_S:
+        return None
+    return replace(room, behind=found[0], until=found[1])
+
+
+def is_for(state: State, node: Here, room: Room, demand: Demand) -> bool:
+    """Has this job still a use for its room? It may ask for something else by now, or for other nodes."""
+    serves = room.profile in state.serving.profiles.get(demand.gres_class, ())
+    return serves and node.offer is not None and bool(demand.places([node.offer]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

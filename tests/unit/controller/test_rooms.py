@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from slurm_plugin.controller.rooms import ROOMS_MAX
 from slurm_plugin.ports import QueuedJob
+from tests.unit.controller import pools
 from tests.unit.controller.pools import SEVEN
-from tests.unit.controller.test_recut import cluster, fill, passes
+from tests.unit.controller.test_recut import FOLLOW, cluster, fill, passes, promise, shapes
 from tests.unit.controller.world import World
 
 
@@ -64,6 +66,92 @@ def test_room_is_let_go_when_others_have_its_media_engines() -> None:
     world.gpus["n1"] = [replace(one, instances=others)]
     passes(world, 1)
     assert not world.recuts.rooms
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"eligible": False},
+        {"excluded_nodes": ("n1", "n2")},
+        {"wanted_nodes": ("n9",)},
+        {"on_nodes": ("n9",)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_room_of_a_job_that_can_not_have_it_any_more_is_another_ones(change: dict[str, Any]) -> None:
+    """All that may be kept was kept for jobs that their user then holds, say: others would wait for ever."""
+    world = full(2)
+    for _ in range(2):
+        world.submit("7g.80gb", priority=9)
+    passes(world, 2)
+    assert {room.job_id for room in world.recuts.rooms.values()} == {15, 16}
+    world.waiting = {job: replace(one, **change) for job, one in world.waiting.items()}
+    world.submit("7g.80gb")
+    passes(world, 2)
+    assert {room.job_id for room in world.recuts.rooms.values()} == {17}
+
+
+def test_room_of_a_job_that_asks_for_another_class_by_now_is_another_one() -> None:
+    world = full(1)
+    world.submit("7g.80gb")
+    passes(world, 2)
+    world.waiting = {job: replace(one, gres=(pools.vgpu("3g.40gb"),)) for job, one in world.waiting.items()}
+    passes(world, 1)
+    assert [room.profile for room in world.recuts.rooms.values()] == ["3g.40gb"]
+
+
+def test_nothing_lies_idle_any_longer_once_what_is_in_the_way_may_run_for_hours() -> None:
+    world = full(1)
+    world.jobs = {job: replace(run, limit_s=600) for job, run in world.jobs.items()}
+    world.submit("7g.80gb")
+    passes(world, 2)
+    assert world.recuts.rooms
+    world.jobs |= {7: replace(world.jobs[7], limit_s=48 * 3600)}
+    passes(world, 1)
+    assert not world.recuts.rooms
+
+
+def empty(world: World) -> None:
+    for job in list(world.jobs):
+        world.end(job)
+        world.release("n1", job)
+
+
+def test_room_that_is_free_and_that_no_plan_cuts_is_offered_again() -> None:
+    """Such as on a GPU that still has to rest."""
+    world = full(1)
+    world.planning = replace(FOLLOW, hysteresis_s=3600.0)
+    world.recuts = replace(world.recuts, changed_at={"GPU-g1": world.now})
+    world.submit("7g.80gb")
+    passes(world, 2)
+    world.now += 1000.0
+    empty(world)
+    passes(world, 1)
+    assert world.free("n1", "1g.10gb") == 0
+    world.now += 299.0
+    passes(world, 1)
+    assert world.recuts.rooms
+    world.now += 2.0
+    passes(world, 1)
+    assert not world.recuts.rooms
+    assert world.free("n1", "1g.10gb") == 7
+
+
+@pytest.mark.parametrize("promised", [False, True])
+def test_in_quiet_hours_nothing_lies_idle_for_a_recut_that_is_not_to_be(*, promised: bool) -> None:
+    world = full(1)
+    if promised:
+        world.promises = (promise("7g.80gb", 1),)
+    world.submit("7g.80gb")
+    passes(world, 2)
+    assert world.recuts.rooms
+    world.more = {"quiet_min": 480}
+    passes(world, 1)
+    assert bool(world.recuts.rooms) is promised
+    empty(world)
+    passes(world)
+    assert shapes(world, "n1") == (["7g.80gb"] if promised else ["1g.10gb"] * 7)
+    assert promised or world.free("n1", "1g.10gb") == 7
 
 
 class Counted(tuple[QueuedJob, ...]):
