@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from slurm_plugin.choice import Slice
 from slurm_plugin.controller import counts
-from slurm_plugin.controller.demand import closing, demands, forgotten, maintained, over, takes_jobs, unbound
+from slurm_plugin.controller.demand import closing, demands, forgotten, held, maintained, over, takes_jobs, unbound
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.look import Here, follows
@@ -29,7 +29,6 @@ from slurm_plugin.controller.state import (
     GpuPlan,
     LostProlog,
     NodeState,
-    NodeView,
     OfferOut,
     Serving,
     State,
@@ -41,7 +40,7 @@ from slurm_plugin.pool import Mode, StuckProlog
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
 
 FORGOTTEN = "a job runs on it that Slurm has forgotten to have started"
-STUCK_S = 60.0  # a running job without a grant for so long takes no slice any more
+STUCK_S = 60.0  # a job that has run for so long without a grant, and is past its prolog, takes no slice any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +49,7 @@ class _Node:
 
     state: NodeState
     unbound: Mapping[str, int]  # class -> slices that running jobs still have to take
+    stuck: Mapping[str, int]  # class -> slices that Slurm counts as used by jobs that have none, and take none
     starting: bool  # one of those jobs is young: its prolog may be taking a slice at this moment
     reserved: Mapping[str, str]
     layout: NodeLayout
@@ -64,7 +64,7 @@ def decide(state: State) -> Decision:
     waiting_to_bind = unbound(state)
     lost = lost_prologs(state) if part is None else ()
     before = replace(state.recuts, events=())
-    state = replace(state, assigned=assigned, recuts=before)
+    state = replace(state, assigned=assigned, recuts=before, held=held(state) if part is None else None)
     nodes: Mapping[str, _Node] = {
         name: _node(state, state.nodes[name], waiting_to_bind.get(name, ())) for name in sorted(state.nodes)
     }
@@ -96,7 +96,7 @@ def decide(state: State) -> Decision:
         waiting=frozenset(demand.job_id for demand in offering.waiting),
         lost=lost if _sends_back(state) else (),
         forgotten=state.forgotten,
-        first=offering.first,
+        first={} if state.begins else offering.first,
         loans=_loans(state, wanted, offering),
         recuts=before if state.config.mode is Mode.OBSERVE else replace(state.recuts, kept=offering.kept),
         margins=_margins(state, nodes) if part is None else (),
@@ -191,21 +191,36 @@ def _takes_jobs(node: NodeState) -> bool:
 
 def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob]) -> _Node:
     unbound: dict[str, int] = {}
+    stuck: dict[str, int] = {}
     problems = _slurm_problems(state, node)
     starting = False
     for job in jobs:
+        starting = starting or state.now - job.started_at < STUCK_S
+        takes = stuck if (lost := _has_lost_its_prolog(state, node, job)) else unbound
         for item in job.gres:
             if item.name == state.config.gres.name and item.type:
-                unbound[item.type] = unbound.get(item.type, 0) + item.count
-        if state.now - job.started_at < STUCK_S:
-            starting = True
-        elif node.agent is Agent.CONNECTED and job.reason != IN_PROLOG:
+                takes[item.type] = takes.get(item.type, 0) + item.count
+        if lost:
             problems.append(f"job {job.job_id} runs here and has no slice: scontrol requeue it")
     idle = [piece for piece in node.view.slices if piece.uuid not in node.view.holder] if unbound else []
     reserved = reserve(idle, unbound, state.present, state.serving) if unbound else {}
     layout = _layout(state, node, reserved)
     problems.extend(layout.problems)
-    return _Node(state=node, unbound=unbound, starting=starting, reserved=reserved, layout=layout, problems=problems)
+    return _Node(
+        state=node,
+        unbound=unbound,
+        stuck=stuck,
+        starting=starting,
+        reserved=reserved,
+        layout=layout,
+        problems=problems,
+    )
+
+
+def _has_lost_its_prolog(state: State, node: NodeState, job: QueuedJob) -> bool:
+    """Its prolog is over, and it has no slice: an idle one that was kept for it would be nobody's until it ends."""
+    past = job.reason != IN_PROLOG and job.state != "CONFIGURING" and job.job_id not in node.view.waiting
+    return past and node.agent is Agent.CONNECTED and state.now - job.started_at >= STUCK_S
 
 
 def _layout(state: State, node: NodeState, reserved: Mapping[str, str]) -> NodeLayout:
@@ -347,7 +362,7 @@ def _gres(
             offered = classes[piece.uuid]
             if offered and (piece.uuid not in view.holder or piece.uuid in soon):
                 idle[offered] = idle.get(offered, 0) + 1
-    unbound = _with_unseen(node.unbound, slurm, view, over)
+    unbound = _with_unseen(node, slurm, over)
     wanted = counts.publish(
         state.config.gres, slurm.gres, slurm.gres_used, idle, unbound, node.state.total, node.state.weight
     )
@@ -358,15 +373,13 @@ def _gres(
     return None if counts.same(wanted.items, slurm.gres) else wanted.items
 
 
-def _with_unseen(
-    unbound: Mapping[str, int], slurm: SlurmNode, view: NodeView, over: frozenset[tuple[int, int]]
-) -> dict[str, int]:
+def _with_unseen(node: _Node, slurm: SlurmNode, over: frozenset[tuple[int, int]]) -> dict[str, int]:
     """Jobs were read before nodes: what is used and neither granted nor known to run was started in between."""
-    granted: dict[str, int] = {}
-    for grant in view.holder.values():
+    unbound, known = node.unbound, dict(node.stuck)
+    for grant in node.state.view.holder.values():
         if _run(grant) not in over:  # those are granted still, and used no more
-            granted[grant.gres_class] = granted.get(grant.gres_class, 0) + 1
-    unseen = {item.type: item.count - granted.get(item.type, 0) for item in slurm.gres_used if item.type}
+            known[grant.gres_class] = known.get(grant.gres_class, 0) + 1
+    unseen = {item.type: item.count - known.get(item.type, 0) for item in slurm.gres_used if item.type}
     return {c: max(unbound.get(c, 0), unseen.get(c, 0)) for c in unbound.keys() | unseen.keys()}
 
 

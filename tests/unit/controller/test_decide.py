@@ -204,6 +204,25 @@ def test_job_that_lost_its_prolog_is_told() -> None:
     assert "n1" not in young.problems
 
 
+def test_a_slice_is_kept_for_a_job_until_it_is_past_its_prolog_and_for_its_minute() -> None:
+    """One that has lost its prolog takes none, as long as it runs: the slice is another one's meanwhile."""
+    used = slurm_node("n1", used=[vgpu("1g.10gb")])
+    here = node("n1", gpu("a", SEVEN), slurm=used)
+    stuck = running(5, "1g.10gb", started_at=40)
+    assert decide(state(here, jobs=(stuck,))).gres["n1"][0] == vgpu("1g.10gb", 1 + 7)
+    waits = replace(here, view=replace(here.view, waiting=frozenset({5})))
+    for kept in (replace(stuck, reason="Prolog"), replace(stuck, state="CONFIGURING"), replace(stuck, started_at=60)):
+        assert decide(state(here, jobs=(kept,))).gres["n1"][0] == vgpu("1g.10gb", 7)
+    assert decide(state(waits, jobs=(stuck,))).gres["n1"][0] == vgpu("1g.10gb", 7)
+
+
+def test_a_job_that_starts_beside_one_that_has_lost_its_prolog_has_its_slice_kept() -> None:
+    used = slurm_node("n1", used=[vgpu("1g.10gb", 2)])
+    jobs = (running(5, "1g.10gb", started_at=40), running(6, "1g.10gb"))
+    for seen in (jobs, jobs[:1]):  # the queue was read before it started
+        assert decide(state(node("n1", gpu("a", SEVEN), slurm=used), jobs=seen)).gres["n1"][0] == vgpu("1g.10gb", 8)
+
+
 def test_grant_of_an_earlier_run_of_the_same_id_is_not_this_job() -> None:
     """slurmctld hands an id out again after a crash: the new run has not bound, and the old slice is not idle."""
     old = grant(5, "1g.10gb", "MIG-a-1g.10gb-0", started_at=50)
