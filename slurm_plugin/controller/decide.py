@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from slurm_plugin.choice import Slice
 from slurm_plugin.controller import counts
-from slurm_plugin.controller.demand import closing, demands, forgotten, held, maintained, over, takes_jobs, unbound
+from slurm_plugin.controller.demand import closing, demands, forgotten, maintained, over, takes_jobs, unbound
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.look import Here, follows
@@ -64,7 +64,7 @@ def decide(state: State) -> Decision:
     waiting_to_bind = unbound(state)
     lost = lost_prologs(state) if part is None else ()
     before = replace(state.recuts, events=())
-    state = replace(state, assigned=assigned, recuts=before, held=held(state) if part is None else None)
+    state = replace(state, assigned=assigned, recuts=before)
     nodes: Mapping[str, _Node] = {
         name: _node(state, state.nodes[name], waiting_to_bind.get(name, ())) for name in sorted(state.nodes)
     }
@@ -96,7 +96,7 @@ def decide(state: State) -> Decision:
         waiting=frozenset(demand.job_id for demand in offering.waiting),
         lost=lost if _sends_back(state) else (),
         forgotten=state.forgotten,
-        first={} if state.begins else offering.first,
+        first=offering.first,
         loans=_loans(state, wanted, offering),
         recuts=before if state.config.mode is Mode.OBSERVE else replace(state.recuts, kept=offering.kept),
         margins=_margins(state, nodes) if part is None else (),
