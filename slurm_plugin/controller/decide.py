@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from slurm_plugin.choice import Slice
 from slurm_plugin.controller import counts
-from slurm_plugin.controller.demand import closing, demands, forgotten, maintained, over, takes_jobs, unbound
+from slurm_plugin.controller.demand import closing, demands, forgotten, held, maintained, over, takes_jobs, unbound
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.look import Here, follows
@@ -64,7 +64,7 @@ def decide(state: State) -> Decision:
     waiting_to_bind = unbound(state)
     lost = lost_prologs(state) if part is None else ()
     before = replace(state.recuts, events=())
-    state = replace(state, assigned=assigned, recuts=before)
+    state = replace(state, assigned=assigned, recuts=before, held=held(state) if part is None else None)
     nodes: Mapping[str, _Node] = {
         name: _node(state, state.nodes[name], waiting_to_bind.get(name, ())) for name in sorted(state.nodes)
     }

@@ -1,11 +1,13 @@
 """PURE: what Slurm's queue and its nodes' states mean to the pool."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slurm_plugin.controller.counts import is_base
-from slurm_plugin.controller.state import State
+from slurm_plugin.controller.held import ANYBODY, Held
+from slurm_plugin.controller.state import Agent, State
 from slurm_plugin.controller.wants import Demand
 from slurm_plugin.planning import Order
 from slurm_plugin.pool import PoolConfig
@@ -126,6 +128,26 @@ def unbound(state: State) -> dict[str, list[QueuedJob]]:
             if node is not None and (job.job_id, job.started_at) not in node.view.bound:
                 found.setdefault(name, []).append(job)
     return found
+
+
+def held(state: State) -> Held:
+    """By what agents have told. Where one is not there, as after the controller has started, by Slurm's jobs too."""
+    if not state.promises:
+        return Held()
+    accounts = {(job.job_id, job.started_at): job.account for job in state.jobs if job.started_at}
+    slices: dict[str, Counter[str]] = {}
+    unseen: dict[str, Counter[str]] = {}
+    for node in state.nodes.values():
+        for run, profile in node.view.held:
+            for account in {ANYBODY, accounts.get(run, ANYBODY)}:
+                slices.setdefault(account, Counter())[profile] += 1
+    if any(node.agent is not Agent.CONNECTED for node in state.nodes.values()):
+        for name, jobs in unbound(state).items():
+            for job in jobs if state.nodes[name].agent is not Agent.CONNECTED else ():
+                for item in (item for item in job.gres if item.name == state.config.gres.name):
+                    for account in {ANYBODY, job.account}:
+                        unseen.setdefault(account, Counter())[item.type] += item.count
+    return Held(slices=slices, unseen=unseen)
 
 
 def forgotten(state: State) -> frozenset[str]:

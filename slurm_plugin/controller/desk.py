@@ -73,6 +73,7 @@ class Desk:
                 group=member.group,
                 view=member.view,
                 agent=member.agent(now),
+                spoke=member.spoke,
                 fault=f"its agent can bind nothing: {member.fault}" if member.fault else "",
             )
             for name in (self.roster if names is None else names)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
+from slurm_plugin.controller.demand import held
 from slurm_plugin.controller.look import Here, bits_of, look
 from slurm_plugin.controller.sights import Sights
 from slurm_plugin.controller.state import State
@@ -59,7 +60,7 @@ def ask(
         models=sights.models(states),
         states=states,
         lines=lines,
-        guarantees=guarantees(state, places.wheres),
+        guarantees=() if state.begins else guarantees(state, places.wheres),  # what keeps one is spared all the same
         limits=limits,
     )
     nowhere = [
@@ -233,29 +234,16 @@ def _shares(
 
 def guarantees(state: State, wheres: Mapping[Key, frozenset[str]]) -> tuple[Guarantee, ...]:
     """The pool's promises with what is held of each now."""
-    if not state.promises:
-        return ()
-    accounts = {(job.job_id, job.started_at): job.account for job in state.jobs if job.started_at}
-    found = []
-    for promise in state.promises:
-        one, served = promise.guarantee, promise.served
-        held = 0
-        for node in state.nodes.values():
-            profile_of = {piece.uuid: piece.profile for piece in node.view.slices}
-            for uuid, grant in node.view.holder.items():
-                account = accounts.get((grant.run.job_id, grant.run.started_at), "")
-                if one.account in ("", account) and profile_of.get(uuid) in served.profiles:
-                    held += 1
-        found.append(
-            Guarantee(
-                name=one.text,
-                gres_class=served.name,
-                profiles=served.profiles,
-                at_least=one.count,
-                held=held,
-                idle=one.idle,
-                account=one.account,
-                places=wheres.get(("reach", served.name)),
-            )
+    there = held(state) if state.held is None else state.held
+    return tuple(
+        Guarantee(
+            name=promise.guarantee.text,
+            gres_class=promise.served.name,
+            profiles=promise.served.profiles,
+            at_least=promise.guarantee.count,
+            held=there.of(promise, state.serving.profiles),
+            idle=promise.guarantee.idle,
+            account=promise.guarantee.account,
+            places=wheres.get(("reach", promise.served.name)),
         )
     return tuple(found)

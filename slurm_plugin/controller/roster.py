@@ -32,6 +32,7 @@ class Member:
     clock: Callable[[], float]
     lost_at: float
     inventory: pb.Inventory | None = None
+    spoke: bool = False  # its agent has told of it since we started; before, the inventory is from disk
     gpus: tuple[Gpu, ...] | None = None
     view: NodeView = field(default_factory=NodeView)
     geometry: Geometry = ()
@@ -52,6 +53,7 @@ class Member:
     def heard(self, inventory: pb.Inventory, now: float) -> bool:
         """Take what its agent has just said; see `take`. Only now its clock can be compared."""
         changed = self.take(inventory)
+        self.spoke = True
         self.clock_ahead_s = inventory.clock - now if inventory.clock else 0.0
         return changed
 

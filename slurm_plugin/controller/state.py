@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from slurm_plugin.choice import Slice, slices_of
+from slurm_plugin.controller.held import Held
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.recuts import Recuts
 from slurm_plugin.guarantees import Margin, Promise
@@ -48,6 +49,7 @@ class NodeView:
     gpus: tuple[Gpu, ...] = ()
     slices: tuple[Slice, ...] = ()  # usable ones of the pool's GPUs, in a fixed order
     holder: Mapping[str, Grant] = field(default_factory=dict)  # slice -> who has it
+    held: tuple[tuple[tuple[int, int], str], ...] = ()  # of each usable slice that is held: (job, started at), profile
     bound: Mapping[tuple[int, int], float] = field(default_factory=dict)  # (job, started at) of every grant -> made at
     waiting: frozenset[int] = frozenset()  # jobs whose prologs wait for a slice
 
@@ -57,10 +59,13 @@ class NodeView:
     ) -> "NodeView":
         usable = (gpu for gpu in gpus if group.takes(gpu.index) and not gpu.fault)
         holder = {uuid: grant for grant in grants for uuid in grant.slices}
+        slices = tuple(piece for gpu in usable for piece in slices_of(gpu, holder))
+        runs = ((grant.run, piece.profile) for piece in slices if (grant := holder.get(piece.uuid)))
         return cls(
             gpus=gpus,
-            slices=tuple(piece for gpu in usable for piece in slices_of(gpu, holder)),
+            slices=slices,
             holder=holder,
+            held=tuple(((run.job_id, run.started_at), profile) for run, profile in runs),
             bound={(grant.run.job_id, grant.run.started_at): grant.made_at for grant in grants},
             waiting=frozenset(waiting),
         )
@@ -72,6 +77,7 @@ class NodeState:
     group: NodeGroup
     view: NodeView = NodeView()
     agent: Agent = Agent.CONNECTED
+    spoke: bool = True  # its agent has told of it since the controller started: what jobs hold there is known
     slurm: SlurmNode | None = None  # None: Slurm does not know the node, or was not asked yet
     fault: str = ""  # why no new vgpu job may start there now
     total: int = 0  # of our GRES there when it was last seen; 0: never
@@ -107,12 +113,18 @@ class State:
     failed_gpus: frozenset[str] = frozenset()  # ... of these, where it failed
     recuts: Recuts = field(default_factory=Recuts)  # of GPUs whose layouts follow the queue
     promises: tuple[Promise, ...] = ()  # the guarantees
+    held: Held | None = None  # what counts towards them, once it was counted for this state
     reaches: Mapping[str, Reach] = field(default_factory=dict)  # class -> where it may be cut; others anywhere
     paused: bool = False  # nothing is re-cut
     forgotten: frozenset[str] = frozenset()  # nodes where, in the last one, a job ran that Slurm says waits
     quiet_min: int = 0  # minutes of quiet hours left: nothing is re-cut but for guarantees
     now: float = 0.0  # Unix seconds
     part: Part | None = None  # None: `nodes` is the whole pool
+
+    @property
+    def begins(self) -> bool:
+        """Agents have yet to say for the first time what their nodes have: what a guarantee lacks is not known."""
+        return any(node.agent is Agent.EXPECTED and not node.spoke for node in self.nodes.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
