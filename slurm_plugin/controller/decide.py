@@ -96,7 +96,7 @@ def decide(state: State) -> Decision:
         waiting=frozenset(demand.job_id for demand in offering.waiting),
         lost=lost if _sends_back(state) else (),
         forgotten=state.forgotten,
-        first=offering.first,
+        first={} if state.begins else offering.first,
         loans=_loans(state, wanted, offering),
         recuts=before if state.config.mode is Mode.OBSERVE else replace(state.recuts, kept=offering.kept),
         margins=_margins(state, nodes) if part is None else (),

@@ -246,4 +246,5 @@ def guarantees(state: State, wheres: Mapping[Key, frozenset[str]]) -> tuple[Guar
             account=promise.guarantee.account,
             places=wheres.get(("reach", promise.served.name)),
         )
-    return tuple(found)
+        for promise in state.promises
+    )
