@@ -69,7 +69,7 @@ def assign(
     for promise in promises:
         ranked = market.promise(promise, ranked, promised)
     for demand in ranked:
-        if market.claim(demand):
+        if market.claim(demand) == demand.tasks:
             continue
         waiting.append(demand)
         if not gathering and demand.gathers and market.gather(demand):
@@ -98,7 +98,7 @@ def _promised(promises: Sequence[Guarantee], ranked: Sequence[Demand]) -> frozen
     found: set[int] = set()
     for promise in (one for one in promises if one.lacking and not one.idle):
         left = promise.lacking
-        for demand in (d for d in ranked if _is_for(promise, d)):
+        for demand in (d for d in ranked if _is_for(promise, d) and not d.behind):
             left -= demand.count * demand.nodes * demand.tasks
             if left < 0:
                 break
@@ -135,23 +135,30 @@ class _Market:
                 offer = self._kept(piece)
                 self.stock.setdefault(piece.profile, {}).setdefault(offer, {}).setdefault(nth, []).append(piece)
 
-    def claim(self, demand: Demand) -> bool:
-        """Claim for every element of the demand. False when one of them did not find all it needs."""
+    def claim(self, demand: Demand, most: int | None = None, *, ready: bool = False) -> int:
+        """Claim for every element of the demand, or for so many. Returns how many found all they need.
+
+        `ready`: only where Slurm could start it at once.
+        """
         if demand.key in self.hopeless:
-            return False
+            return 0
         place = self._place(demand)
+        if ready:
+            place = frozenset(nth for nth in place if not self.nodes[nth].closing)
         one = self._claim_single if demand.single else self._claim_many
-        for _ in range(demand.tasks):
-            if not one(demand, place):
+        wanted = demand.tasks if most is None else most
+        for nth in range(wanted):
+            if not one(demand, place, ready):
                 self.hopeless.add(demand.key)  # what is idle only gets less in a pass
-                return False
-        return True
+                return nth
+        return wanted
 
     def promise(self, promise: Guarantee, ranked: Sequence[Demand], promised: frozenset[int]) -> list[Demand]:
         """Claim what a guarantee lacks for its own jobs, and keep what is left of it. Returns who has to claim yet.
 
-        Slurm gives what is offered as a class to the first job of that class, whatever its account: what a job behind
-        others would claim stays kept until it is the first, but for those that are `promised` slices themselves.
+        Slurm gives what is offered as a class to the first job of that class that it can start, whatever its account.
+        So what a job behind others would claim stays kept until it is the first, but for those that are `promised`
+        slices themselves; and what one would claim that Slurm can't start now, or did not when it had its turn.
         """
         left, rest = promise.lacking, list[Demand]()
         same = (d for d in ranked if d.gres_class == promise.gres_class and d.job_id not in promised)
@@ -160,17 +167,15 @@ class _Market:
         first = 0  # slices that the first jobs wait for: no more of them are put first than is lacking
         for demand in ranked:
             each = demand.count * demand.nodes
-            most = min(demand.tasks, left // each) if _is_for(promise, demand) else 0
-            behind = (demand.priority, -demand.job_id) < before
-            if most and not behind and self.claim(replace(demand, tasks=most)):
-                left -= most * each
-                if demand.tasks > most:
-                    rest.append(replace(demand, tasks=demand.tasks - most))
-                continue
-            rest.append(demand)
-            if most and first + each <= left:
-                first += most * each
-                if behind:
+            most = min(demand.tasks, left // each) if _is_for(promise, demand) and not demand.behind else 0
+            later = (demand.priority, -demand.job_id) < before
+            got = self.claim(demand, most, ready=True) if most and not later else 0
+            left -= got * each
+            if demand.tasks > got:
+                rest.append(replace(demand, tasks=demand.tasks - got) if got else demand)
+            if most > got and first + each <= left:
+                first += (most - got) * each
+                if later:
                     self.first[demand.job_id] = before[0] + 1
         self.hopeless.clear()  # who claims the rest of what it wants may find it all the same
         offer = WITHHELD if promise.account else promise.gres_class
@@ -248,13 +253,14 @@ class _Market:
             self.places[demand.where] = demand.places(self.nodes)
         return self.places[demand.where]
 
-    def _claim_single(self, demand: Demand, place: frozenset[int]) -> bool:
+    def _claim_single(self, demand: Demand, place: frozenset[int], ready: bool) -> bool:
         cpus, looks = demand.cpus_a_node, 0
         chosen = None
         for profile, offer, nth in self._supply(demand.gres_class):
             if nth not in place or self.nodes[nth].cpus < cpus:
                 continue
-            chosen = chosen or (profile, offer, nth)
+            if not ready:
+                chosen = chosen or (profile, offer, nth)
             if self.cpus_left[nth] >= cpus:
                 chosen = (profile, offer, nth)
                 break
@@ -267,7 +273,9 @@ class _Market:
             self._claimed(demand, chosen[2:])
         return chosen is not None
 
-    def _claim_many(self, demand: Demand, place: frozenset[int]) -> bool:
+    def _claim_many(self, demand: Demand, place: frozenset[int], ready: bool) -> bool:
+        if ready:
+            place = frozenset(nth for nth in place if self.cpus_left[nth] >= demand.cpus_a_node)
         chosen = self._choose(demand, place)
         if len(chosen) < demand.nodes:
             return False

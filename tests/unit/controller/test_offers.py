@@ -1,7 +1,9 @@
 """Which class each idle slice is offered as, by what waits."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -247,6 +249,48 @@ def test_what_is_kept_for_two_accounts_is_offered_whoever_of_them_comes_first() 
     result = assign([node], both, {}, SERVING, promises=promises)
     assert offered(result) == {"3g.40gb": 2}
     assert result.first == {}
+
+
+@pytest.mark.parametrize(
+    ("stops", "stopped"),
+    [
+        ({}, False),
+        ({"demand": {"behind": True}}, True),
+        ({"demand": {"cpus": 8}, "node": {"cpus_free": 7}}, True),
+        ({"node": {"closing": True}}, True),
+        ({"demand": {"cpus": 8, "count": 2}, "node": {"cpus_free": 7}}, True),
+    ],
+    ids=["can-start", "did-not-start-in-its-turn", "no-cpus", "an-epilog-runs", "no-cpus-for-several"],
+)
+def test_what_is_kept_for_an_account_is_not_offered_to_others_by_a_job_of_its_own_that_can_not_start(
+    stops: dict[str, dict[str, Any]], stopped: bool
+) -> None:
+    """Slurm would skip that one, and give what is offered to the next."""
+    mine = replace(wish(1, "3g.40gb", priority=9), account="physics", **stops.get("demand", {}))
+    other = replace(wish(2, "3g.40gb", priority=5), account="bio")
+    node = replace(place("n1", *["3g.40gb"] * mine.count), **stops.get("node", {}))
+    promises = [replace(PHYSICS, at_least=mine.count)]
+    result = assign([node], [mine, other], {}, SERVING, promises=promises)
+    assert offered(result) == {WITHHELD if stopped else "3g.40gb": mine.count}
+    assert len(result.kept) == (mine.count if stopped else 0)
+    assert result.first == {}
+
+
+def test_elements_of_an_array_that_can_start_have_what_is_kept_and_no_more_is() -> None:
+    mine = replace(wish(1, "3g.40gb", priority=9, tasks=3), account="physics", cpus=4)
+    other = replace(wish(2, "3g.40gb", priority=5), account="bio")
+    node = place("n1", *["3g.40gb"] * 4, cpus_free=7)
+    result = assign([node], [mine, other], {}, SERVING, promises=[replace(PHYSICS, at_least=3)])
+    assert len(result.kept) == 2
+    assert offered(result) == {WITHHELD: 2, "3g.40gb": 2}
+
+
+def test_a_job_that_did_not_start_in_its_turn_is_not_put_before_others() -> None:
+    node = place("n1", "3g.40gb")
+    other = replace(wish(1, "3g.40gb", priority=9), account="bio")
+    tried, next_ = (replace(wish(nth, "3g.40gb", priority=5), account="physics") for nth in (3, 4))
+    result = assign([node], [other, replace(tried, behind=True), next_], {}, SERVING, promises=[PHYSICS])
+    assert result.first == {4: 10}
 
 
 PROFILES = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb"]
