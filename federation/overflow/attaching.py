@@ -147,9 +147,6 @@ class Attaching:
         if job.uid != visit.caller.uid and not job.over and await self._had(visit):
             raise Held("its id is another user's job's now")
         _check(visit, job, desk.config.partition)
-        ending = job.state == "COMPLETING"
-        if ending and await desk.runner.read(lambda store: burst_of(store, job.job_id)) is None:
-            raise Refused("it was ended before it began")
         arrival = Arrival(
             job=job,
             restarts=hello.restarts,
@@ -169,13 +166,15 @@ class Attaching:
                 what, burst = await desk.side.arrived(arrival)
             except Refused as error:  # of a note or a limit, which is no word on the job
                 raise Unavailable(str(error)) from None
+        if what is Claim.ENDED:
+            raise Refused("it was ended before it began")
         if what is Claim.STALE:
             raise _not_now(visit, job, "this run of the job is over in Slurm")
         if what is Claim.WAIT or burst is None:
             desk.settled()
             return None
         await visit.welcome(burst)
-        if ending:
+        if job.state == "COMPLETING":
             await visit.hears(Heard(signal=signal.SIGTERM, from_stepd=True, restarts=hello.restarts))
         known = await desk.runner.read(lambda store: store.job(burst.token))
         found = known or await self._accepted(visit, job, burst, nodes)

@@ -71,6 +71,7 @@ class Claim(StrEnum):
     WAIT = "wait"  # for the old attempt, which is being stopped
     REUSED = "reused"  # the id was another job's: that one is to be stopped first
     STALE = "stale"  # of a run that Slurm has given up
+    ENDED = "ended"  # Slurm is ending the job, of which nothing has begun
 
 
 class Way(StrEnum):
@@ -102,6 +103,7 @@ class SlurmJob:
     batch: bool = True
     requeue: bool = True  # Slurm may start it again
     note: str = ""  # what overflow has written on it
+    comment: str = ""  # all that admins, and what works for them, have
 
     @property
     def name(self) -> str:
@@ -186,8 +188,16 @@ def same_job(burst: Burst, job: SlurmJob) -> bool:
     return job.restarts > burst.restarts and job.submitted_at >= burst.submitted_at
 
 
+def same_run(burst: Burst, seen: Burst) -> bool:
+    """Whether the run that owned it when it was `seen` still does."""
+    mine, its = ((one.restarts, one.submitted_at, one.started_at) for one in (burst, seen))
+    return mine == its
+
+
 def claim(burst: Burst | None, job: SlurmJob, restarts: int) -> Claim:
     """For the proxy of the run with so many restarts; `burst` is what is not CLOSED of this id."""
+    if burst is None and job.state == "COMPLETING":
+        return Claim.ENDED
     if restarts != job.restarts or job.waits or job.over:
         return Claim.STALE
     if burst is None:

@@ -70,7 +70,6 @@ class SharedSlurm(OwnSlurm):
         super().__init__(site, runner=runner)
         self._jobs: Together[SlurmJob] = Together(self.jobs)
         self._wants: Together[Asked] = Together(self._all_asked)
-        self._noted: Together[list[str]] = Together(super()._note_rows)
 
     async def job(self, job_id: int) -> SlurmJob | None:
         return await self._jobs.of(job_id)
@@ -84,10 +83,6 @@ class SharedSlurm(OwnSlurm):
         if not rows:
             raise Unavailable("Slurm does not know the job now")
         return rows[0][0]
-
-    async def _note_rows(self, job_ids: Sequence[int]) -> dict[int, list[str]]:
-        found = await asyncio.gather(*map(self._noted.of, job_ids))
-        return {job_id: row for job_id, row in zip(job_ids, found, strict=True) if row is not None}
 
     async def _all_asked(self, job_ids: Sequence[int]) -> Mapping[int, Asked]:
         rows = await self._rows(request.FIELDS, "--states=all", f"--jobs={','.join(map(str, sorted(set(job_ids))))}")

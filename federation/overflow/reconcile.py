@@ -139,9 +139,8 @@ class Reconcile:
         self._unknown[burst.token] = looks = self._unknown[burst.token] + 1 if job is None else 0
         mine = job if job is not None and same_job(burst, job) else None
         over = is_over(fed)
-        astray = mine is not None and mine.lives and not all(map(self._place.serves, mine.nodes))
-        if mine is not None and astray and not _done(burst, fed):
-            await self._send_back(burst, mine)
+        if job is not None and self._astray(burst, job) and not _done(burst, fed):
+            await self._send_back(burst)
             return
         if burst.phase is Phase.OPEN:
             ends = without_proxy(burst, job, looks)
@@ -163,23 +162,36 @@ class Reconcile:
         else:
             event, why = "burst.ended", f"it is {job.state} in Slurm"
         log.warning(event, extra=facts(burst) | {"why": why})
-        await self._side.stop(burst.token, why)
+        await self._side.stop(burst, why)
 
-    async def _send_back(self, burst: Burst, job: SlurmJob) -> None:
-        """Slurm has started it where its own script would run, beside what runs elsewhere, or did."""
-        log.error("burst.started_here", extra=facts(burst) | {"on": ",".join(job.nodes)})
-        await self._site.requeue(job.name)
+    async def _send_back(self, seen: Burst) -> None:
+        """Slurm has started it where its own script would run, beside what runs elsewhere, or did.
+
+        Who has sent it back since may have brought it to us again: to requeue that would end what runs elsewhere.
+        """
+        job = await self._site.job(seen.job_id)
+        burst, fed = await self._runner.read(lambda store: (by_token(store, seen.token), store.job(seen.token)))
+        if job is None or burst is None or burst.phase is Phase.CLOSED or _done(burst, fed):
+            return
+        if self._astray(burst, job):
+            log.error("burst.started_here", extra=facts(burst) | {"on": ",".join(job.nodes)})
+            await self._site.requeue(job.name)
+
+    def _astray(self, burst: Burst, job: SlurmJob) -> bool:
+        return same_job(burst, job) and job.lives and not all(map(self._place.serves, job.nodes))
 
     async def _goes_on(self, burst: Burst, fed: Job | None, job: SlurmJob) -> None:
-        now, runs = int(self._clock().wall), fed is not None and fed.started_at is not None
-        if runs != bool(burst.began_at):
-            burst = replace(burst, began_at=now if runs else 0)
-            await self._side.change(burst.token, lambda found: replace(found, began_at=burst.began_at))
+        if _runs(fed) != bool(burst.began_at):
+            now = int(self._clock().wall)
+            changed = await self._side.change(burst, lambda found, fed: _began(found, fed, now))
+            if changed is None:
+                return
+            burst = changed
         if (wanted := to_suspend(burst, job)) is not None:
             await self._side.suspend(burst.token, wanted)
         await self._side.tell_time(burst, job, fed)
         if fed is not None and (note := notes.note(burst, fed)) != job.note:
-            await self._site.note(burst.job_id, note)
+            await self._site.note(burst, note)
 
     async def _close(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
         """Nothing of it is open anywhere. A job that goes on in Slurm gets back what was its own first.
@@ -187,21 +199,25 @@ class Reconcile:
         Not one that runs on a virtual node: its own limit, which counts from its start, could end it there. So its
         next burst is told what is its own.
         """
+        known = await self._runner.read(lambda store: by_token(store, burst.token))
+        if known is None or known.phase is Phase.CLOSED:
+            return  # its job may have another by now, which is open
         now = int(self._clock().wall)
         owing = None if job is None or job.over or await self._given_back(burst, fed, job) else job
 
-        def close(found: Burst) -> Burst:  # not one that another run has just come to own
-            return closed(found, now, owing) if found.restarts == burst.restarts else found
+        def close(found: Burst, fed: Job | None) -> Burst:  # its proxy may have had it accepted since it was looked at
+            return closed(found, now, owing) if is_over(fed) else found
 
-        await self._side.change(burst.token, close)
-        log.info("burst.closed", extra=facts(burst) | {"why": burst.why})
+        found = await self._side.change(burst, close)
+        if found is not None and found.phase is Phase.CLOSED:
+            log.info("burst.closed", extra=facts(found) | {"why": found.why})
 
     async def _given_back(self, burst: Burst, fed: Job | None, job: SlurmJob) -> bool:
         """False: not all of it."""
         here = job.waits or not all(map(self._place.serves, job.nodes))
         if here and burst.limit_s not in (0, job.limit_s):
             await self._site.set_limit(job.name, burst.limit_s)
-        await self._site.note(job.job_id, notes.note(replace(burst, phase=Phase.CLOSED), fed))
+        await self._site.note(burst, notes.note(replace(burst, phase=Phase.CLOSED), fed))
         if not job.waits:
             return False
         return not burst.partitions or not await self._site.widen([job.name], burst.partitions)
@@ -227,6 +243,14 @@ def _asked(store: Store, burst: Burst, job: SlurmJob) -> bool:
     if not found.partitions:
         save(store, replace(found, partitions=job.partitions))
     return True
+
+
+def _runs(fed: Job | None) -> bool:
+    return fed is not None and fed.started_at is not None
+
+
+def _began(burst: Burst, fed: Job | None, now: int) -> Burst:
+    return replace(burst, began_at=(burst.began_at or now) if _runs(fed) else 0)
 
 
 def _done(burst: Burst, fed: Job | None) -> bool:

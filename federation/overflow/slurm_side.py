@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from federation.engine.effects import Effect
 from federation.errors import Refused, Unavailable
@@ -37,6 +38,7 @@ from federation.overflow.burst import (
     longest,
     put_off,
     same_job,
+    same_run,
     shrunk,
     stopping,
     verdict,
@@ -68,6 +70,7 @@ class SlurmSide:
 
     def __init__(self, runner: Runner, site: SlurmSite, longest_wait_s: int, clock: Callable[[], Now]) -> None:
         self._runner, self._site, self._longest_wait_s, self._clock = runner, site, longest_wait_s, clock
+        self._limits: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     # -- a run comes
 
@@ -81,13 +84,13 @@ class SlurmSide:
         what, burst = await self._write(lambda store: arrive(store, arrival, token, int(now.wall)))
         if what is Claim.REUSED and burst is not None:
             log.warning("burst.reused", extra=facts(burst) | {"why": "its slurmctld gave its JobId to another job"})
-            await self.stop(burst.token, "its slurmctld forgot it, and gave its JobId to another job")
+            await self.stop(burst, "its slurmctld forgot it, and gave its JobId to another job")
             return Claim.WAIT, burst
         if what not in (Claim.NEW, Claim.REATTACH) or burst is None:
             return what, burst
         log.info("burst.begun" if what is Claim.NEW else "burst.reattached", extra=facts(burst))
         if '"open":1' not in job.note:
-            await self._site.note(job.job_id, notes.note(burst, None))
+            await self._site.note(burst, notes.note(burst, None))
         with suppress(Unavailable):
             fed = await self._runner.read(lambda store: store.job(burst.token))
             await self.tell_time(burst, job, fed)
@@ -102,7 +105,7 @@ class SlurmSide:
         def take(store: Store) -> Job:
             burst = by_token(store, token)
             if burst is None or burst.phase is not Phase.OPEN:
-                raise Refused(burst.why if burst else "this job has not begun here")
+                raise Refused((burst.why if burst else "this job has not begun here") or "it is over in Slurm")
             if self._runner.draining and store.job(token) is None:
                 raise Unavailable("this site is draining: it takes no new jobs")
             return self._runner.engine.origin.accept(store, token, spec, self._clock())
@@ -126,11 +129,12 @@ class SlurmSide:
         log.info("burst.signal", extra=facts(burst) | {"signal": heard.signal, "means": ends.value})
         match ends:
             case Ends.CANCEL | Ends.TIMEOUT | Ends.REQUEUE:
-                await self.stop(burst.token, _WHY[ends])
+                await self.stop(burst, _WHY[ends])
             case Ends.SUSPEND | Ends.RESUME:
                 await self.suspend(burst.token, ends is Ends.SUSPEND)
             case Ends.SIGNAL:
-                await self._signal(burst.token, (heard.signal,))
+                with suppress(Refused):  # it does not run yet, or any more
+                    await self._runner.signal(burst.token, heard.signal)
         return ends
 
     async def _asked(self, burst: Burst, heard: Heard) -> tuple[SlurmJob | None, bool]:
@@ -156,24 +160,22 @@ class SlurmSide:
 
         await self._runner.act(tell)
 
-    async def _signal(self, token: UUID, numbers: tuple[int, ...]) -> None:
-        for number in numbers:
-            with suppress(Refused):  # it does not run yet, or any more
-                await self._runner.signal(token, number)
-
     # -- it ends
 
-    async def stop(self, token: UUID, why: str) -> None:
-        """Nothing of it is to run: durable, and tried until its site confirms."""
+    async def stop(self, seen: Burst, why: str) -> None:
+        """Nothing of it is to run: durable, and tried until its site confirms.
+
+        Not where another run of its job has come to own it since it was `seen`: that is not what was decided about.
+        """
 
         def write(store: Store) -> list[Effect]:
-            burst, job = by_token(store, token), store.job(token)
-            if burst is None or burst.phase is not Phase.OPEN:
+            burst, job = by_token(store, seen.token), store.job(seen.token)
+            if burst is None or burst.phase is not Phase.OPEN or not same_run(burst, seen):
                 return []
             save(store, stopping(burst, why))
             if job is None or job.state in OVER:
                 return []
-            return self._runner.engine.origin.cancel(store, token, self._clock())
+            return self._runner.engine.origin.cancel(store, seen.token, self._clock())
 
         await self._runner.act(write)
 
@@ -189,7 +191,7 @@ class SlurmSide:
             raise Refused(f"job {token} is not over")
         try:
             async with asyncio.timeout(LAST_NOTE_S):
-                await self._site.note(burst.job_id, notes.note(burst, fed))
+                await self._site.note(burst, notes.note(burst, fed))
         except (Refused, Unavailable, TimeoutError) as error:
             log.warning("burst.not_noted", extra=facts(burst) | {"why": str(error)})
         found = ending(fed.outcome)
@@ -208,15 +210,16 @@ class SlurmSide:
 
     async def _told(self, burst: Burst, found: Ending) -> Ending:
         job = await self._site.job(burst.job_id)
-        if job is None or not same_job(burst, job) or job.over:
-            return found
+        if job is None or not same_job(burst, job) or job.over or left_behind(burst, job):
+            return found  # another run of it, if there is one, comes to the same end
         match found.way:
             case Way.TIMEOUT:
-                await self._site.set_limit(job.name, shrunk(job, int(self._clock().wall)))
+                async with self._limit(burst.token):
+                    await self._site.set_limit(job.name, shrunk(job, int(self._clock().wall)))
             case Way.REQUEUE if not job.requeue:
                 return replace(found, way=Way.EXIT)
             case Way.REQUEUE:
-                await self.stop(burst.token, "it was lost where it ran: requeued, as Slurm does")
+                await self.stop(burst, "it was lost where it ran: requeued, as Slurm does")
                 await self._site.requeue(job.name)
             case Way.CANCEL:
                 await self._site.cancel(job.name)
@@ -232,17 +235,22 @@ class SlurmSide:
         wanted = self._ends_at(burst, fed) or longest(burst, self._longest_wait_s)
         if job.state != "RUNNING" or wanted in (0, burst.told):
             return
-        now = await self._runner.read(lambda store: by_token(store, burst.token))
-        if now is None or now.written:
-            return  # it is being ended, and its limit may be what it is ended by
-        try:
-            if ends_at(burst):
-                await self._site.set_end(job.name, wanted)
-            else:
-                await self._site.set_limit(job.name, wanted)
-        except Refused as error:
-            log.warning("burst.limit_not_told", extra=facts(burst) | {"why": str(error)})
-        await self.change(burst.token, lambda found: replace(found, told=wanted))
+        async with self._limit(burst.token):
+            now = await self._runner.read(lambda store: by_token(store, burst.token))
+            if now is None or now.phase is Phase.CLOSED or not same_run(now, burst) or now.written:
+                return  # once written it is being ended, and its limit may be what it is ended by
+            try:
+                if ends_at(burst):
+                    await self._site.set_end(job.name, wanted)
+                else:
+                    await self._site.set_limit(job.name, wanted)
+            except Refused as error:
+                log.warning("burst.limit_not_told", extra=facts(burst) | {"why": str(error)})
+        await self.change(burst, lambda found, _: replace(found, told=wanted))
+
+    def _limit(self, token: UUID) -> asyncio.Lock:
+        """Held from a look at whether its limit is to be changed until it is: there is more than one who does."""
+        return self._limits.setdefault(token, asyncio.Lock())
 
     def _ends_at(self, burst: Burst, fed: Job | None) -> int:
         if fed is None or not ends_at(burst):
@@ -252,24 +260,26 @@ class SlurmSide:
         runs_on = fed.state is Origin.RUNNING and heard_at > ends_at(burst) + SLACK_S
         return max(ends_at(burst), burst.told) if runs_on else put_off(burst, int(now.wall), self._longest_wait_s)
 
-    async def written(self, token: UUID) -> None:
+    async def written(self, seen: Burst) -> None:
         """All that the job wrote is in its own files: nothing of it is kept here any more once it is closed."""
+        await self.change(seen, lambda found, _: replace(found, written=True))
 
-        def write(store: Store) -> None:
-            if (burst := by_token(store, token)) is not None:
-                save(store, replace(burst, written=True))
+    async def change(self, seen: Burst, change: Callable[[Burst, Job | None], Burst]) -> Burst | None:
+        """Write down what follows from what both of its jobs are by now. None: it is not what was `seen` any more.
 
-        await self._write(write)
+        That is: it is closed, or another run of its job has come to own it.
+        """
 
-    async def change(self, token: UUID, change: Callable[[Burst], Burst]) -> None:
-        """Write down what is now known of it."""
+        def write(store: Store) -> Burst | None:
+            burst = by_token(store, seen.token)
+            if burst is None or burst.phase is Phase.CLOSED or not same_run(burst, seen):
+                return None
+            changed = change(burst, store.job(seen.token))
+            if changed != burst:
+                save(store, changed)
+            return changed
 
-        def write(store: Store) -> None:
-            burst = by_token(store, token)
-            if burst is not None and burst.phase is not Phase.CLOSED:
-                save(store, change(burst))
-
-        await self._write(write)
+        return await self._write(write)
 
     async def _write(self, step: Callable[[Store], T]) -> T:
         """One transaction, durable when it returns; what it makes due is gone on with."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from federation.errors import Refused, Unavailable
 from federation.executors.slurm_commands import seconds
-from federation.overflow.burst import WAITING, SlurmJob
+from federation.overflow.burst import WAITING, Burst, SlurmJob, same_job
 from federation.overflow.changes import Change, Changes, is_busy
 from federation.overflow.notes import note_in, noted
 from slurm_plugin.errors import ConfigError, SlurmError, SlurmUnavailable
@@ -27,7 +27,6 @@ FIELDS = (
     *("JobID", "ArrayJobID", "ArrayTaskID", "UserID", "State", "Reason", "Partition", "NodeList", "RestartCnt"),
     *("SubmitTime", "StartTime", "TimeLimit", "BatchFlag", "Requeue", "admin_comment"),
 )
-NOTE_FIELDS = ("JobID", "ArrayJobID", "ArrayTaskID", "admin_comment")
 _SIGNAL = re.compile(r"\s--signal[= ]((?:[RB]{1,2}:)?[A-Z0-9+]{1,16}(?:@\d{1,5})?)(?=\s|$)")
 _SQUEUE = ("squeue", "--noheader", "--all", "--local")
 _NO_COMMENT = "(null)"
@@ -66,10 +65,10 @@ class SlurmSite(Protocol):
     async def widen(self, names: Sequence[str], partitions: Sequence[str]) -> tuple[str, ...]:
         """Let them start in these only, the first ones first. Tells who could not be, such as one that has started."""
 
-    async def note(self, job_id: int, json_text: str) -> None:
-        """Put this on the job, in the place of what overflow wrote there before; empty: nothing.
+    async def note(self, burst: Burst, json_text: str) -> None:
+        """Put this on its job, in the place of what overflow wrote there before; empty: nothing.
 
-        Does nothing for a job that is over, or that Slurm does not know: those can't be changed.
+        Does nothing for a job that is over, which can't be changed, or where another has its id by now.
         """
 
     async def signal_request(self, job_id: int) -> str:
@@ -125,18 +124,12 @@ class OwnSlurm:
         applied = await self._changes.apply([Change(name=name, to=to) for name in names])
         return tuple(applied.refused)
 
-    async def note(self, job_id: int, json_text: str) -> None:
-        row = (await self._note_rows((job_id,))).get(job_id)
-        if row is None:
+    async def note(self, burst: Burst, json_text: str) -> None:
+        job = await self.job(burst.job_id)
+        if job is None or not job.lives or not same_job(burst, job):
             return
-        own, array, task, told = row
-        comment = "" if told == _NO_COMMENT else told
-        if (wanted := noted(comment, json_text)) != comment:
-            await self._update(f"{array}_{task}" if task.isdecimal() else own, f"admincomment={wanted}")
-
-    async def _note_rows(self, job_ids: Sequence[int]) -> dict[int, list[str]]:
-        rows = await self._rows(NOTE_FIELDS, f"--jobs={','.join(map(str, sorted(set(job_ids))))}")
-        return {_number(row[0]): row for row in rows}
+        if (wanted := noted(job.comment, json_text)) != job.comment:
+            await self._update(job.name, f"admincomment={wanted}")
 
     async def signal_request(self, job_id: int) -> str:
         if not self._accounting:
@@ -211,6 +204,7 @@ def _job(row: Sequence[str]) -> SlurmJob:
         batch=_number(batch) > 0,
         requeue=_number(requeue) > 0,
         note=note_in(comment),
+        comment="" if comment == _NO_COMMENT else comment,
     )
 
 

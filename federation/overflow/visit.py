@@ -161,7 +161,7 @@ class Visit:
             if found is not None and relay.job is job:  # what was told meanwhile is newer
                 relay.changed(found)
             done = await relay.run()
-            await self.staff.side.written(burst.token)
+            await self.staff.side.written(burst)
             return await self._end(burst, done)
 
     async def _keep(self, written: Welcome, sent: Welcome | None = None) -> None:
@@ -171,7 +171,7 @@ class Visit:
         """
         kept, most = self._kept, sent or _ahead(written)
 
-        def keep(burst: Burst) -> Burst:
+        def keep(burst: Burst, _: Job | None) -> Burst:
             if Welcome(stdout=burst.stdout_most, stderr=burst.stderr_most) != _ahead(kept):
                 return burst
             acked = replace(burst, stdout_acked=written.stdout, stderr_acked=written.stderr)
@@ -179,7 +179,7 @@ class Visit:
 
         if self.burst is not None:
             with suppress(FedError):  # a disk that is full: its bytes may be taken for others'
-                await self.staff.side.change(self.burst.token, keep)
+                await self.staff.side.change(self.burst, keep)
                 self._kept = written
 
     async def close(self, *, gone: bool = False) -> None:
@@ -197,7 +197,7 @@ class Visit:
         """Nothing of it is to run. Its last frame: of a job that Slurm is ending, no word in its output."""
         await self.staff.ends.turn()
         if self.burst is not None:
-            await self.staff.side.stop(self.burst.token, why)
+            await self.staff.side.stop(self.burst, why)
             self.staff.settled()
         if self._by_slurm.is_set():
             return to_proxy(Ended(by_signal=True, value=signal.SIGTERM))

@@ -7,6 +7,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,10 +94,12 @@ async def test_recording(site: BareSlurm) -> None:
 async def test_scancel_is_told_from_the_rest(site: BareSlurm, tmp_path: Path) -> None:
     job = Job(site, tmp_path)
     assert job.meant(await job.now()) is Ends.SIGNAL
-    await job.slurm.cancel((await job.now()).name)
+    burst = scene.burst_of(await job.now())
+    await job.slurm.cancel(burst.name)
     assert job.meant(await job.until(lambda one: one.state == "COMPLETING")) is Ends.CANCEL
+    await job.slurm.note(burst, scene.NOTE)
     assert (await job.until(lambda one: one.over)).state == "CANCELLED"
-    await job.slurm.note(job.job_id, scene.NOTE)
+    await job.slurm.note(burst, scene.NOTE)
     assert (await job.now()).note == ""
     with pytest.raises(Refused):
         await job.slurm.set_limit(str(job.job_id), 600)
@@ -171,16 +174,19 @@ async def test_one_that_has_started_is_not_pinned_and_the_others_are(site: BareS
 
 async def test_a_note_is_written_and_taken_away_beside_other_words(site: BareSlurm, tmp_path: Path) -> None:
     job = Job(site, tmp_path)
-    await job.slurm.note(job.job_id, scene.NOTE)
+    burst = scene.burst_of(await job.now())
+    await job.slurm.note(burst, scene.NOTE)
     shown = site.run("squeue", "-h", "-j", str(job.job_id), "-O", "admin_comment:0").stdout.strip()
     assert shown == f"fed:{scene.NOTE}"
     assert site.run("scontrol", "update", f"jobid={job.job_id}", "admincomment=an admin's own").returncode == 0
     for text in (scene.NOTE, '{"open":1}', ""):
-        await job.slurm.note(job.job_id, text)
+        await job.slurm.note(burst, text)
         assert (await job.now()).note == text
     shown = site.run("squeue", "-h", "-j", str(job.job_id), "-O", "admin_comment:0").stdout.strip()
     assert shown == "an admin's own"
-    await job.slurm.note(scene.UNKNOWN, scene.NOTE)  # of nobody: nothing
+    for other in (replace(burst, job_id=scene.UNKNOWN), replace(burst, submitted_at=1)):
+        await job.slurm.note(other, scene.NOTE)  # of nobody, and of one that had the id before: nothing
+    assert (await job.now()).comment == "an admin's own"
     await job.slurm.cancel(str(job.job_id))
 
 

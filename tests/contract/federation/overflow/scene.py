@@ -7,7 +7,9 @@ import asyncio
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
+from federation.overflow.burst import Burst, SlurmJob
 from federation.overflow.slurm_site import OwnSlurm
 
 READY_WAIT_S = 30.0
@@ -43,6 +45,24 @@ def _must(result: "subprocess.CompletedProcess[str]") -> None:
     assert result.returncode == 0, result.stderr
 
 
+def burst_of(job: SlurmJob) -> Burst:
+    """As if it ran elsewhere."""
+    return Burst(
+        token=UUID(int=1),
+        job_id=job.job_id,
+        array_id=job.array_id,
+        task_id=job.task_id,
+        uid=job.uid,
+        user="ann",
+        submitted_at=job.submitted_at,
+        restarts=job.restarts,
+        started_at=job.started_at,
+        node="cloud-1",
+        pool="aws/gpu",
+        limit_s=0,
+    )
+
+
 async def until_ready(slurm: OwnSlurm, run: Run, folder: Path) -> None:
     """Raises TimeoutError."""
     async with asyncio.timeout(READY_WAIT_S):
@@ -51,7 +71,9 @@ async def until_ready(slurm: OwnSlurm, run: Run, folder: Path) -> None:
         fail(run, folder)
         while (job := await slurm.job(ENDED)) is None or not job.over:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
-    await slurm.note(RUNNING, NOTE)
+    job = await slurm.job(RUNNING)
+    assert job is not None
+    await slurm.note(burst_of(job), NOTE)
 
 
 async def check_a_job_that_runs(slurm: OwnSlurm) -> None:

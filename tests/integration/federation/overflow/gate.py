@@ -23,7 +23,7 @@ from federation.executors.spool import Spool as PoolSpool
 from federation.model.job import Job
 from federation.model.messages import Message
 from federation.model.token import Key
-from federation.overflow.burst import SlurmJob
+from federation.overflow.burst import Burst, SlurmJob
 from federation.overflow.facts import Rule
 from federation.overflow.frames import (
     HEAD,
@@ -74,11 +74,11 @@ class FakeSlurm(Records):
     refusals = 0  # of what it is told next
     work_dir = "/tmp"  # of all jobs
 
-    async def note(self, job_id: int, json_text: str) -> None:
+    async def note(self, burst: Burst, json_text: str) -> None:
         if self.refusals:
             self.refusals -= 1
             raise Refused("scontrol update: busy")
-        await super().note(job_id, json_text)
+        await super().note(burst, json_text)
 
     async def asked(self, job_id: int) -> Asked | None:
         self._answer()

@@ -13,7 +13,7 @@ from federation.model.spec import JobSpec
 from federation.model.states import End, Origin, Outcome
 from federation.model.token import Key
 from federation.overflow.arrivals import Arrival
-from federation.overflow.burst import Burst, Claim, SlurmJob
+from federation.overflow.burst import Burst, Claim, SlurmJob, same_job
 from federation.overflow.bursts import by_token
 from federation.overflow.reconcile import Place, Reconcile
 from federation.overflow.slurm_side import SlurmSide
@@ -108,9 +108,11 @@ class FakeSlurm(SlurmSite):
             self._change(name, partitions=tuple(partitions))
         return ()
 
-    async def note(self, job_id: int, json_text: str) -> None:
-        self._answer("note", str(job_id), json_text)
-        self._change(self.records[job_id].name, note=json_text)
+    async def note(self, burst: Burst, json_text: str) -> None:
+        self._answer("note", str(burst.job_id), json_text)
+        job = self.records.get(burst.job_id)
+        if job is not None and job.lives and same_job(burst, job):
+            self._change(job.name, note=json_text)
 
     async def signal_request(self, job_id: int) -> str:
         self._answer()

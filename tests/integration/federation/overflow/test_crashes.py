@@ -281,7 +281,7 @@ async def test_a_job_that_its_site_refused_and_a_daemon_that_dies_anywhere(tmp_p
         what, burst = await here.arrive(here.slurm.records[12])
         assert burst is not None
         assert what in (Claim.NEW, Claim.REATTACH)
-        await here.side.stop(burst.token, "no")
+        await here.side.stop(burst, "no")
 
     async def is_over(here: Stand) -> None:
         here.slurm.put(replace(here.slurm.records[12], state="FAILED"))

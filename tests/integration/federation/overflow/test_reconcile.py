@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +108,91 @@ async def test_a_requeue_that_is_heard_while_a_pass_looks_is_not_forgotten(
         assert here.slurm.records[12].partitions == ASKED
 
 
+def meanwhile(here: Stand, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Awaitable[object]]) -> None:
+    """In the next pass, once the journal was looked at and before Slurm is asked."""
+    whole = here.slurm.jobs
+
+    async def jobs(job_ids: Sequence[int]) -> dict[int, SlurmJob]:
+        monkeypatch.undo()
+        await happens()
+        return await whole(job_ids)
+
+    monkeypatch.setattr(here.slurm, "jobs", jobs)
+
+
+async def test_what_is_accepted_while_a_pass_finds_its_job_over_is_not_left_to_nobody(
+    here: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with here.up():
+        _, burst = await here.arrive(here.slurm.put(JOB))
+        assert burst is not None
+
+        async def is_accepted_and_its_proxy_killed() -> None:
+            await here.side.accept(burst.token, SPEC)
+            here.slurm.put(replace(here.slurm.records[12], state="CANCELLED"))
+
+        meanwhile(here, monkeypatch, is_accepted_and_its_proxy_killed)
+        await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
+        await here.passes()
+        await here.over(burst.token)
+        await here.passes()
+        found, fed = await here.burst(burst.token), await here.fed(burst.token)
+        assert (found.phase, fed.outcome and fed.outcome.end) == (Phase.CLOSED, End.CANCELLED)
+
+
+async def test_one_that_was_sent_back_and_reattached_while_a_pass_looks_is_not_requeued(
+    here: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That would end what runs elsewhere: a pass over many takes a while."""
+    async with here.up():
+        burst = await here.running()
+        here.slurm.requeued(here.slurm.records[12], at=500)
+        astray = here.slurm.started(12, at=620, node="n1")
+
+        async def jobs(job_ids: Sequence[int]) -> dict[int, SlurmJob]:
+            here.slurm.requeued(astray, at=630)
+            await here.attach(here.slurm.started(12, at=750))
+            return {12: astray}
+
+        monkeypatch.setattr(here.slurm, "jobs", jobs)
+        await here.passes()
+        assert not [told for told in here.slurm.told if told[0] == "requeue"]
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
+
+
+async def test_an_end_that_was_read_before_another_run_came_stops_nothing(here: Stand) -> None:
+    async with here.up():
+        seen = await here.running()
+        here.slurm.requeued(here.slurm.records[12], at=500)
+        now = await here.attach(here.slurm.started(12, at=620))
+        await here.side.stop(seen, "it is FAILED in Slurm")
+        await here.side.written(seen)
+        found = await here.burst(seen.token)
+        assert (found.phase, found.written) == (Phase.OPEN, False)
+        await here.side.stop(now, "it is FAILED in Slurm")
+        assert (await here.burst(seen.token)).phase is Phase.STOPPING
+
+
+async def test_a_burst_that_was_closed_while_a_pass_looks_takes_no_note_from_the_next(
+    here: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note is what keeps a job that runs elsewhere from starting here."""
+    async with here.up():
+        old = await here.running()
+        await here.side.stop(old, "requeued by its user")
+        await here.over(old.token)
+
+        async def begins_anew_and_loses_its_gateway() -> None:
+            assert (await here.arrive(here.slurm.records[12]))[0] is Claim.NEW
+            here.slurm.requeued(here.slurm.records[12], at=500)
+
+        meanwhile(here, monkeypatch, begins_anew_and_loses_its_gateway)
+        await here.passes()
+        assert (await here.burst(old.token)).phase is Phase.CLOSED
+        assert '"open":1' in here.slurm.records[12].note
+
+
 async def test_what_a_run_that_waits_on_a_virtual_node_asked_for_is_its_next_bursts(here: Stand) -> None:
     """It has been there for longer than its own limit, which would end it; it gets that back when it waits again."""
     async with here.up():
@@ -115,7 +200,7 @@ async def test_what_a_run_that_waits_on_a_virtual_node_asked_for_is_its_next_bur
         here.slurm.requeued(here.slurm.records[12], at=500)
         await here.passes()
         here.slurm.started(12, at=620)
-        await here.side.stop(old.token, "requeued by its user")
+        await here.side.stop(old, "requeued by its user")
         again = here.slurm.put(replace(here.slurm.records[12], restarts=2, submitted_at=700, started_at=820))
         told = here.slurm.records[12].limit_s
         await here.over(old.token)
@@ -136,7 +221,7 @@ async def test_what_a_run_that_waits_on_a_virtual_node_asked_for_is_its_next_bur
 async def test_a_limit_that_an_admin_has_set_meanwhile_is_the_next_bursts(here: Stand) -> None:
     async with here.up():
         old = await here.running()
-        await here.side.stop(old.token, "requeued by its user")
+        await here.side.stop(old, "requeued by its user")
         again = here.slurm.put(replace(here.slurm.records[12], restarts=1, submitted_at=700, started_at=820))
         await here.over(old.token)
         await here.passes()
@@ -518,7 +603,7 @@ async def reads_again(here: Stand, broken: object) -> bool:
 async def test_why_one_waits_is_said_once(
     here: Stand, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def note(job_id: int, text: str) -> None:
+    async def note(burst: Burst, text: str) -> None:
         raise Refused("Access/permission denied")
 
     async with here.up():

@@ -86,7 +86,7 @@ async def test_a_line_has_what_is_known_and_no_control_character(here: Stand) ->
         burst = await here.running()
         here.backend.end(Key(burst.token, 1), replace(USED, node="far\x1b[31m"))
         await here.over(burst.token)
-        await here.side.stop(burst.token, "requeued")
+        await here.side.stop(burst, "requeued")
         head, line = run_lines(await told(here, ANN))
         assert head.split()[:5] == ["JOB", "USER", "POOL", "NODE", "STATE"]
         assert "\x1b" not in line

@@ -1,5 +1,6 @@
 """A proxy's signals and its job's end: what runs elsewhere gets what Slurm meant, and Slurm says what it was told."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,7 +77,7 @@ async def test_a_new_run_waits_while_the_old_attempt_cannot_be_stopped(here: Sta
         now = here.slurm.records[12]
         here.backend.ends[Key(old.token, 1)] = Outcome(end=End.EXITED)  # a stop that nothing is heard of
         here.backend.changed = lambda key: None
-        await here.side.stop(old.token, "requeued in Slurm: the next run begins anew")
+        await here.side.stop(old, "requeued in Slurm: the next run begins anew")
         here.slurm.requeued(now, at=500)
         await here.passes()
         assert here.slurm.records[12].partitions == ("cloud",)
@@ -91,7 +92,7 @@ async def test_what_a_pin_took_is_given_back(here: Stand) -> None:
         old = await here.running()
         here.slurm.requeued(here.slurm.records[12], at=500)
         await here.passes()
-        await here.side.stop(old.token, "for this test")
+        await here.side.stop(old, "for this test")
         await here.over(old.token)
         await here.passes()
         assert here.slurm.records[12].partitions == ASKED
@@ -234,12 +235,52 @@ async def test_a_limit_that_a_job_is_ended_by_stays_until_slurm_has_looked(here:
         here.backend.end(Key(burst.token, 1), Outcome(end=End.TIMEOUT))
         await here.over(burst.token)
         here.clock.ahead_s = 62.0
-        await here.side.written(burst.token)
+        await here.side.written(burst)
         assert (await here.side.end(burst.token)).way is Way.TIMEOUT
         await here.passes(2)
         assert [what for what, *_ in here.slurm.told if what in ("limit", "end")] == ["limit", "end", "limit"]
         again = await here.attach(here.slurm.put(replace(here.slurm.records[12], restarts=1, submitted_at=200)))
         assert (again.token, again.written) == (burst.token, False)
+
+
+async def test_a_limit_that_is_on_its_way_to_slurm_is_not_told_over_the_one_that_ends_the_job(
+    here: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with here.up():
+        burst = await here.running(replace(JOB, limit_s=60))
+        whole, asked, goes_on = here.slurm.set_end, asyncio.Event(), asyncio.Event()
+
+        async def set_end(name: str, at: int) -> None:
+            asked.set()
+            await goes_on.wait()
+            await whole(name, at)
+
+        monkeypatch.setattr(here.slurm, "set_end", set_end)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(here.passes())
+            await asked.wait()
+            here.backend.end(Key(burst.token, 1), Outcome(end=End.TIMEOUT))
+            await here.over(burst.token)
+            await here.side.written(burst)
+            group.create_task(here.side.end(burst.token))
+            await until(lambda: _is_noted(here))
+            goes_on.set()
+        assert [what for what, *_ in here.slurm.told if what in ("limit", "end")] == ["limit", "end", "limit"]
+
+
+async def _is_noted(here: Stand) -> bool:
+    return '"how":"timeout"' in here.slurm.records[12].note
+
+
+async def test_an_end_is_no_word_on_the_job_that_got_its_id(here: Stand) -> None:
+    """A slurmctld that forgot it, and no pass has seen that yet."""
+    async with here.up():
+        burst = await here.running()
+        other = here.slurm.put(replace(JOB, uid=1001, submitted_at=900, started_at=901))
+        here.backend.end(Key(burst.token, 1), Outcome(end=End.CANCELLED))
+        await here.over(burst.token)
+        await here.side.end(burst.token)
+        assert here.slurm.records[12] == other
 
 
 @pytest.mark.parametrize("end", [End.NODE_FAIL, End.PREEMPTED])

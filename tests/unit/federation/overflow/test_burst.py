@@ -30,6 +30,7 @@ from federation.overflow.burst import (
     put_off,
     reattached,
     same_job,
+    same_run,
     shrunk,
     stopping,
     to_pin,
@@ -175,10 +176,18 @@ def test_the_same_proxy_that_says_hello_again_changes_nothing() -> None:
 
 def test_what_a_proxy_gets() -> None:
     assert claim(None, JOB, 1) is Claim.NEW
+    assert claim(None, replace(JOB, state="COMPLETING"), 1) is Claim.ENDED
+    assert claim(BURST, replace(JOB, state="COMPLETING"), 1) is Claim.REATTACH
     assert claim(stopping(BURST, "requeued"), replace(JOB, restarts=2, submitted_at=500), 2) is Claim.WAIT
     assert claim(BURST, JOB, 0) is Claim.STALE  # its run was given up
     for state in (*WAITS, *OVER):
         assert claim(BURST, replace(JOB, state=state), 1) is Claim.STALE
+
+
+def test_a_run_that_comes_to_own_it_is_another() -> None:
+    assert same_run(replace(BURST, told=99, phase=Phase.STOPPING), BURST)
+    for job in (replace(JOB, restarts=2, submitted_at=500), replace(JOB, started_at=400)):
+        assert not same_run(reattached(BURST, job, "cloud-aws-2"), BURST)
 
 
 def test_what_waits_is_pinned_until_it_is() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -9,10 +10,14 @@ from federation.errors import Refused, Unavailable
 from federation.overflow import changes, slurm_site
 from federation.overflow.slurm_site import FIELDS, OwnSlurm
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
+from tests.unit.federation.overflow.test_burst import BURST
 
 ROW = ("12", "10", "2", "1000", "RUNNING", "None", "gpu,cloud", "cloud-aws-[1-2]", "1", "100", "110", "1-02:03:00")
 REST = ("1", "1", 'asked vgpu:20gb fed:{"open":1}')
 MARK = re.compile(r"~[A-Za-z]{8}")
+
+
+NOTED = replace(BURST, job_id=12, array_id=10, task_id=2, submitted_at=100)
 
 
 class Told:
@@ -164,18 +169,34 @@ async def test_a_job_that_slurmctld_is_busy_with_is_asked_for_again(monkeypatch:
 
 async def test_a_note_is_written_beside_other_words_and_only_when_it_changes() -> None:
     own, same, none = (
-        ("12", "10", "2", "an admin's own"),
-        ("12", "10", "2", 'x fed:{"a":1}'),
-        ("12", "12", "N/A", "(null)"),
+        (*ROW, "1", "1", "an admin's own"),
+        (*ROW, "1", "1", 'x fed:{"a":1}'),
+        (*ROW, "1", "1", "(null)"),
     )
     told = Told([own], "", [same], [none], "", [none])
     slurm = OwnSlurm(runner=told)
     for text in ('{"open":1}', '{"a":1}', '{"b":1}', ""):
-        await slurm.note(12, text)
+        await slurm.note(NOTED, text)
     assert [argv for argv in told.asked if argv[0] == "scontrol"] == [
         ["scontrol", "update", "jobid=10_2", 'admincomment=an admin\'s own fed:{"open":1}'],
-        ["scontrol", "update", "jobid=12", 'admincomment=fed:{"b":1}'],
+        ["scontrol", "update", "jobid=10_2", 'admincomment=fed:{"b":1}'],
     ]
+
+
+NOT_NOTED = {
+    "another's, with its id": [(*ROW[:3], "1001", *ROW[4:], *REST)],
+    "submitted since": [(*ROW[:9], "900", *ROW[10:], *REST)],
+    "over": [(*ROW[:4], "FAILED", *ROW[5:], *REST)],
+    "being ended": [(*ROW[:4], "COMPLETING", *ROW[5:], *REST)],
+    "not known": [],
+}
+
+
+@pytest.mark.parametrize("rows", NOT_NOTED.values(), ids=NOT_NOTED)
+async def test_a_note_is_written_on_no_other_job_and_on_none_that_can_t_be_changed(rows: list[object]) -> None:
+    told = Told(rows)
+    await OwnSlurm(runner=told).note(NOTED, '{"open":1,"job":"1"}')
+    assert [argv[0] for argv in told.asked] == ["squeue"]
 
 
 LINES = {
