@@ -143,9 +143,19 @@ class Answers:
         if what == "cancel":
             await self._runner.cancel(token)
         elif what == "requeue":
+            await self._check_requeue(token)
             await self._runner.requeue(token)
         else:
             await self._runner.signal(token, signal)
+
+    async def _check_requeue(self, token: UUID) -> None:
+        """Raises Refused for a job of the Slurm here: what it wrote is in its files already."""
+        from federation.overflow.burst import Phase
+        from federation.overflow.bursts import by_token
+
+        burst = await self._runner.read(lambda store: by_token(store, token))
+        if burst is not None and burst.phase is not Phase.CLOSED:
+            raise Refused(f"it is job {burst.name} of the Slurm here", hint=f"scontrol requeue {burst.name}")
 
     async def peers(self) -> PeerList:
         engine, addresses = self._runner.engine, self._addresses
