@@ -11,7 +11,7 @@ from itertools import chain
 
 from slurm_plugin.controller.demand import closing, maintained, takes_jobs
 from slurm_plugin.controller.state import Agent, NodeState, State
-from slurm_plugin.controller.wants import Demand, OfferNode
+from slurm_plugin.controller.wants import Demand, OfferNode, Places
 from slurm_plugin.explanation import Blocker
 from slurm_plugin.mig.geometry import mask
 from slurm_plugin.mig.layouts import remaining
@@ -48,7 +48,7 @@ class Ground:
     def of(cls, state: State, demand: Demand) -> "Ground":
         profiles = state.serving.profiles.get(demand.gres_class, ())
         nodes = [node for _, node in sorted(state.nodes.items())]
-        may = demand.places([_offer_node(node) for node in nodes])
+        may = Places([_offer_node(node) for node in nodes]).of(demand)
         able = [node for nth, node in enumerate(nodes) if nth in may]
         usable = tuple(node for node in able if _open(node))
         return cls(

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 64  # fences decided together; the others are next
 OF_A_KIND = 128  # waiting jobs looked at that want the same
+OF_A_USER = 512  # ... that are one user's
+WAITING_MAX = 2_048  # ... in all: a fence has half a second
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,10 +117,7 @@ class Fences:
 
 
 class _Queue:
-    """The queue by what a fence asks of it: who has a node, and who waits for what is freed there.
-
-    Of jobs that want the very same, only those that come first: a node has slices for so many.
-    """
+    """The queue by what a fence asks of it: who has a node, and who waits for what is freed there."""
 
     def __init__(self, jobs: tuple[QueuedJob, ...], unserved: frozenset[int]) -> None:
         self.jobs = jobs
@@ -130,12 +129,27 @@ class _Queue:
                 waiting.append(job)
             for name in job.on_nodes:
                 self.at.setdefault(name, []).append(job)
-        waiting.sort(key=lambda job: (-job.priority, job.job_id))
-        kinds: Counter[object] = Counter()
-        self.waiting: list[QueuedJob] = []
-        for job in waiting:
-            where = (job.partitions, job.wanted_nodes, job.excluded_nodes, job.features, job.reserved)
-            kind = (job.uid, job.gres, job.nodes, job.cpus, *where)
-            kinds[kind] += 1
-            if kinds[kind] <= OF_A_KIND:
-                self.waiting.append(job)
+        self.waiting = first(waiting)
+
+
+def first(waiting: Iterable[QueuedJob]) -> list[QueuedJob]:
+    """Of waiting jobs those that a fence looks at, first first.
+
+    Of jobs that want the very same these are only so many as a node may have slices for. Jobs that a user sends to
+    other nodes each want something else each: so there is a bound for a user, too, and one for all.
+    """
+    kinds: Counter[object] = Counter()
+    users: Counter[int] = Counter()
+    found: list[QueuedJob] = []
+    for job in sorted(waiting, key=lambda job: (-job.priority, job.job_id)):
+        if len(found) == WAITING_MAX:
+            break
+        if users[job.uid] == OF_A_USER:
+            continue
+        where = (job.partitions, job.wanted_nodes, job.excluded_nodes, job.features, job.reserved)
+        kind = (job.uid, job.gres, job.nodes, job.cpus, *where)
+        kinds[kind] += 1
+        if kinds[kind] <= OF_A_KIND:
+            users[job.uid] += 1
+            found.append(job)
+    return found

@@ -8,6 +8,7 @@ epilog keeps the node closed while we publish. Slices that nobody claims stay of
 one class needs no word from us.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -15,10 +16,11 @@ from operator import itemgetter
 from slurm_plugin.choice import Slice, in_order
 from slurm_plugin.controller.loans import Lent
 from slurm_plugin.controller.state import WITHHELD, Serving
-from slurm_plugin.controller.wants import Demand, Key, OfferNode
+from slurm_plugin.controller.wants import Demand, Key, OfferNode, Places, fair
 from slurm_plugin.planner.problem import Guarantee
 
 CPU_LOOKS = 64  # nodes looked at for one with CPUs free, before any that has the slice will do
+WHERES_MAX = 512  # sets of nodes that jobs may have in a pass; who has a further one claims nothing yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ def assign(
     market = _Market(sorted(nodes, key=lambda n: n.name), present, serving, part)
     waiting: list[Demand] = []
     gathering = 0
-    ranked = sorted(demands, key=lambda d: d.rank)
+    ranked, further = fair(sorted(demands, key=lambda d: d.rank), WHERES_MAX)
     promised = _promised(promises, ranked)
     for promise in promises:
         ranked = market.promise(promise, ranked, promised)
@@ -78,7 +80,7 @@ def assign(
     return Offering(
         classes=market.offers(),
         asked=market.asked(waiting),
-        waiting=tuple(waiting),
+        waiting=(*waiting, *further),
         lent=lent,
         kept=market.kept,
         first={demand.job_id: market.first[demand.job_id] for demand in waiting if demand.job_id in market.first},
@@ -116,11 +118,12 @@ class _Market:
     part: bool
     stock: dict[str, dict[str, dict[int, list[Slice]]]] = field(default_factory=dict)  # profile, offer, node -> slices
     claimed: dict[str, str] = field(default_factory=dict)
+    places: Places = field(init=False)
     cpus_left: list[int] = field(default_factory=list)
     have: dict[str, dict[int, int]] = field(default_factory=dict)  # class, node -> idle slices that would serve
     hopeless: set[Key] = field(default_factory=set)
     unattainable: set[Key] = field(default_factory=set)
-    places: dict[Key, frozenset[int]] = field(default_factory=dict)
+    taken: dict[str, Counter[int]] = field(default_factory=dict)  # class, node -> busy slices that would serve
     claims: dict[int, bool] = field(default_factory=dict)  # job -> could Slurm start it on what it claimed
     withheld: int = 0
     kept: frozenset[str] = frozenset()
@@ -129,6 +132,7 @@ class _Market:
     )  # jobs that a guarantee is for, and that Slurm puts behind others
 
     def __post_init__(self) -> None:
+        self.places = Places(self.nodes)
         self.cpus_left = [node.cpus_free for node in self.nodes]
         for nth, node in enumerate(self.nodes):
             for piece in reversed(node.idle):  # taken from the end
@@ -142,7 +146,7 @@ class _Market:
         """
         if demand.key in self.hopeless:
             return 0
-        place = self._place(demand)
+        place = self.places.of(demand)
         if ready:
             place = frozenset(nth for nth in place if not self.nodes[nth].closing)
         one = self._claim_single if demand.single else self._claim_many
@@ -191,12 +195,11 @@ class _Market:
         """Withhold what there is for a job that running jobs can make room for. True when it is such a job."""
         if demand.key in self.unattainable:
             return False
-        have = self._have(demand.gres_class)
-        profiles = frozenset(self.serving.profiles.get(demand.gres_class, ()))
+        have, taken = self._have(demand.gres_class), self._taken(demand.gres_class)
         able = [
             (max(0, demand.count - have.get(nth, 0)), nth)
-            for nth in self._place(demand)
-            if have.get(nth, 0) + sum(piece.profile in profiles for piece, _ in self.nodes[nth].busy) >= demand.count
+            for nth in self.places.of(demand)
+            if have.get(nth, 0) + taken[nth] >= demand.count
         ]
         if len(able) < (1 if self.part else demand.nodes):
             self.unattainable.add(demand.key)
@@ -217,28 +220,25 @@ class _Market:
 
     def asked(self, waiting: Sequence[Demand]) -> frozenset[str]:
         """Busy slices that would serve a waiting job and are not on their way to it already."""
-        wants: dict[frozenset[int], dict[str, bool]] = {}  # nodes -> class -> does one of its jobs gather several
-        for demand in waiting:
-            classes = wants.setdefault(self._place(demand), {})
-            classes[demand.gres_class] = classes.get(demand.gres_class, False) or not demand.single
+        alike = {id(demand.key): demand for demand in waiting}  # most of a long queue
+        kinds = {(demand.gres_class, demand.single, demand.where): demand for demand in alike.values()}
+        nodes: dict[tuple[str, bool], set[int]] = {}  # class, and does it take one slice as it comes -> where
+        for demand in kinds.values():
+            nodes.setdefault((demand.gres_class, demand.single), set()).update(self.places.of(demand))
+        wanted: dict[tuple[str, str], set[int]] = {}  # profile, offer -> where it is asked about
         asked: set[str] = set()
-        for place, classes in wants.items():
-            serving = self._by_profile(classes)
-            asked.update(
-                piece.uuid
-                for nth in place
-                for piece, offer in self.nodes[nth].busy
-                if (found := serving.get(piece.profile)) and (len(found) > 1 or classes.get(offer, True))
-            )
+        for nth in set[int]().union(*nodes.values()):
+            for piece, offer in self.nodes[nth].busy:
+                if (found := wanted.get((piece.profile, offer))) is None:
+                    found = wanted[piece.profile, offer] = self._asked_at(nodes, piece.profile, offer)
+                if nth in found:
+                    asked.add(piece.uuid)
         return frozenset(asked)
 
-    def _by_profile(self, classes: Iterable[str]) -> dict[str, set[str]]:
-        """The classes among these that a slice of each profile would serve."""
-        serving: dict[str, set[str]] = {}
-        for gres_class in classes:
-            for profile in self.serving.profiles.get(gres_class, ()):
-                serving.setdefault(profile, set()).add(gres_class)
-        return serving
+    def _asked_at(self, nodes: Mapping[tuple[str, bool], set[int]], profile: str, offer: str) -> set[int]:
+        """Where a slice would serve a job of another class than it is offered as, or one that gathers several."""
+        others = ((name, at) for (name, single), at in nodes.items() if name != offer or not single)
+        return set[int]().union(*(at for name, at in others if self.serving.serves(name, profile)))
 
     def _kept(self, piece: Slice) -> str:
         """What an unclaimed slice is offered as: what it is now, if it still serves that, else its home class."""
@@ -246,12 +246,6 @@ class _Market:
         if now != WITHHELD and self.serving.serves(now, piece.profile):
             return now
         return self.serving.home.get(piece.profile, WITHHELD)
-
-    def _place(self, demand: Demand) -> frozenset[int]:
-        """The nodes where this job may ever run."""
-        if demand.where not in self.places:
-            self.places[demand.where] = demand.places(self.nodes)
-        return self.places[demand.where]
 
     def _claim_single(self, demand: Demand, place: frozenset[int], ready: bool) -> bool:
         cpus, looks = demand.cpus_a_node, 0
@@ -328,6 +322,14 @@ class _Market:
 
     def _ranked_offers(self, profile: str, gres_class: str) -> list[str]:
         return sorted(self.stock.get(profile, ()), key=lambda offer: (offer != gres_class, offer))
+
+    def _taken(self, gres_class: str) -> Counter[int]:
+        """Busy slices that would serve, by node."""
+        if gres_class not in self.taken:
+            profiles = frozenset(self.serving.profiles.get(gres_class, ()))
+            busy = ((nth, piece) for nth, node in enumerate(self.nodes) for piece, _ in node.busy)
+            self.taken[gres_class] = Counter(nth for nth, piece in busy if piece.profile in profiles)
+        return self.taken[gres_class]
 
     def _have(self, gres_class: str) -> dict[int, int]:
         """Idle slices that would serve, by node; kept right by every claim once it was asked for."""

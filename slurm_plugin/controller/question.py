@@ -5,6 +5,7 @@ slices of one node is given a node that can have them, which is then a place of 
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -13,7 +14,7 @@ from slurm_plugin.controller.demand import held
 from slurm_plugin.controller.look import Here, bits_of, look
 from slurm_plugin.controller.sights import Sights
 from slurm_plugin.controller.state import State
-from slurm_plugin.controller.wants import Demand, Key
+from slurm_plugin.controller.wants import Demand, Key, Places, fair
 from slurm_plugin.mig.geometry import Shape, Shapes, mask
 from slurm_plugin.mig.layouts import media_conflict
 from slurm_plugin.mig.products import product_of
@@ -23,6 +24,7 @@ from slurm_plugin.planning import Reach
 WHERES_MAX = 64  # sets of nodes that waiting jobs may have; jobs with further ones wait until these are served
 SEVERAL_MAX = 8  # jobs that need several slices of a node and are planned for at once
 HOPELESS_MAX = 32  # kinds of such jobs that no node could serve, and after which nobody else is looked for
+HOPELESS_OF_A_USER = 4  # ... of one user, whose others are looked for when those of all have been
 TIERS = (1, 2, 4, 8, 16, 32, 64)  # so many slices are served strictly in turn; further ones by their age
 AGE_S = 60.0  # ages are told apart by so much: a plan does not differ by a second
 
@@ -75,9 +77,10 @@ def _places(state: State, here: Mapping[str, Here], wanted: Sequence[Demand]) ->
     """The places, and the nodes chosen for jobs that need several slices of one."""
     offers = [node.offer for node in here.values() if node.offer is not None]
     sets: dict[Key, frozenset[str]] = {("reach", name): _within(here, reach) for name, reach in state.reaches.items()}
-    for demand in wanted:
-        if demand.where not in sets and len(sets) < WHERES_MAX + len(state.reaches):
-            sets[demand.where] = frozenset(offers[nth].name for nth in demand.places(offers))
+    places = Places(offers)
+    for demand in fair(wanted, WHERES_MAX)[0]:
+        if demand.where not in sets:
+            sets[demand.where] = frozenset(offers[nth].name for nth in places.of(demand))
     homes = _all_homes(state, sets, wanted)
     for job_id, nodes in homes.items():
         for nth, name in enumerate(nodes):
@@ -111,17 +114,23 @@ def _all_homes(state: State, sets: Mapping[Key, frozenset[str]], wanted: Sequenc
     """For the first jobs that need several slices of a node, those nodes; [] when there are none for it."""
     homes: dict[int, list[str]] = {}
     hopeless: set[Key] = set()
+    vain: Counter[int] = Counter()  # of these, each user's
     promised: dict[str, int] = {}
     capacity = cache(partial(_capacity, state.recuts.sights.shapes))  # most GPUs are in the state of another
-    for demand in wanted:
-        if demand.single or demand.where not in sets:
-            continue
-        if len(homes) >= SEVERAL_MAX + len(hopeless) or len(hopeless) >= HOPELESS_MAX:
-            break
-        if demand.key not in hopeless:
+    later: list[Demand] = []
+    for some, share in ((wanted, HOPELESS_OF_A_USER), (later, HOPELESS_MAX)):
+        for demand in some:
+            if demand.single or demand.where not in sets or demand.key in hopeless:
+                continue
+            if len(homes) >= SEVERAL_MAX + len(hopeless) or len(hopeless) >= HOPELESS_MAX:
+                return homes
+            if vain[demand.uid] == share:
+                later.append(demand)
+                continue
             homes[demand.job_id] = _homes(state, demand, _reached(state, sets, demand), promised, capacity)
             if not homes[demand.job_id]:
                 hopeless.add(demand.key)
+                vain[demand.uid] += 1
     return homes
 
 

@@ -12,7 +12,7 @@ from slurm_plugin.controller.look import Here, follows
 from slurm_plugin.controller.question import Question
 from slurm_plugin.controller.recuts import Room
 from slurm_plugin.controller.state import State
-from slurm_plugin.controller.wants import Demand
+from slurm_plugin.controller.wants import Demand, Places
 from slurm_plugin.mig.geometry import mask
 from slurm_plugin.mig.layouts import media_conflict
 from slurm_plugin.model import Gpu
@@ -41,7 +41,7 @@ def as_now(state: State, when: Ends, node: Here, gpu: Gpu, room: Room) -> Room |
 def is_for(state: State, node: Here, room: Room, demand: Demand) -> bool:
     """Has this job still a use for its room? It may ask for something else by now, or for other nodes."""
     serves = room.profile in state.serving.profiles.get(demand.gres_class, ())
-    return serves and node.offer is not None and bool(demand.places([node.offer]))
+    return serves and node.offer is not None and bool(Places([node.offer]).of(demand))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from heapq import nsmallest
 
 from slurm_plugin.choice import Slice
 
@@ -83,16 +84,69 @@ class Demand:
     def single(self) -> bool:
         return self.nodes == 1 and self.count == 1
 
-    def places(self, nodes: Sequence[OfferNode]) -> frozenset[int]:
-        """Which of these nodes it may ever run on, as far as can be told cheaply: the loans see to the rest."""
-        partitions, excluded = set(self.partitions), set(self.excluded_nodes)
-        wanted = set(self.wanted_nodes) if self.nodes <= len(self.wanted_nodes) else set()
+    @property
+    def picky(self) -> bool:
+        """Does it say more of its nodes than their partition?"""
+        return any(self.where[1:])
+
+
+class Places:
+    """Which of some nodes jobs may ever run on, as far as can be told cheaply: the loans see to the rest."""
+
+    def __init__(self, nodes: Sequence[OfferNode]) -> None:
+        self._nodes = nodes
+        self._number = {node.name: nth for nth, node in enumerate(nodes)}
+        self._like: dict[Key, frozenset[int]] = {}  # by all but the names of nodes
+        self._of: dict[Key, frozenset[int]] = {}
+
+    def of(self, demand: Demand) -> frozenset[int]:
+        found = self._of.get(demand.where)
+        if found is None:
+            found = self._of[demand.where] = self._named(demand)
+        return found
+
+    def _named(self, demand: Demand) -> frozenset[int]:
+        kind = (demand.partitions, demand.features, demand.reserved)
+        found = self._like.get(kind)
+        if found is None:
+            found = self._like[kind] = self._alike(demand)
+        if demand.nodes <= len(demand.wanted_nodes):
+            found &= self._numbers(demand.wanted_nodes)
+        return found - self._numbers(demand.excluded_nodes) if demand.excluded_nodes else found
+
+    def _alike(self, demand: Demand) -> frozenset[int]:
+        partitions, features = set(demand.partitions), demand.features
         return frozenset(
             nth
-            for nth, node in enumerate(nodes)
+            for nth, node in enumerate(self._nodes)
             if not partitions.isdisjoint(node.partitions)
-            and node.name not in excluded
-            and (not wanted or node.name in wanted)
-            and (not self.features or any(names <= node.features for names in self.features))
-            and (self.reserved or not node.maintained)
+            and (not features or any(names <= node.features for names in features))
+            and (demand.reserved or not node.maintained)
         )
+
+    def _numbers(self, names: Sequence[str]) -> set[int]:
+        return {self._number[name] for name in names if name in self._number}
+
+
+def fair(ranked: Sequence[Demand], most: int) -> tuple[Sequence[Demand], Sequence[Demand]]:
+    """The demands of `most` sets of nodes, and the others, both in their order.
+
+    No user's jobs, each for nodes of its own, keep out all others: those that any node of their partition will do for
+    come first, then the first set that each user's jobs name, then the second.
+    """
+    wheres = {id(demand.where): demand.where for demand in ranked}  # most queues have few, each of them one object
+    if len(wheres) <= most:
+        return ranked, ()
+    same = {where: where for where in wheres.values()}
+    number = {one: id(same[where]) for one, where in wheres.items()}
+    turns: dict[int, tuple[bool, int, int]] = {}  # set -> its turn: the best that a user gives it
+    own: dict[tuple[int, bool], dict[int, int]] = {}
+    for nth, demand in enumerate(ranked):
+        where, picky = number[id(demand.where)], demand.picky
+        mine = own.setdefault((demand.uid, picky), {})
+        if where not in mine:
+            mine[where] = len(mine)
+            turns[where] = min(turns.get(where, (True, len(ranked), 0)), (picky, mine[where], nth))
+    chosen = set(nsmallest(most, turns, key=turns.__getitem__))
+    able = [demand for demand in ranked if number[id(demand.where)] in chosen]
+    return able, [demand for demand in ranked if number[id(demand.where)] not in chosen]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slurm_plugin.agent.choose import Floor, pick
 from slurm_plugin.agent.terms import Offer, Terms, Want
 from slurm_plugin.choice import Slice
-from slurm_plugin.controller.offers import Offering, assign, reserve
+from slurm_plugin.controller.offers import WHERES_MAX, Offering, assign, reserve
 from slurm_plugin.controller.state import WITHHELD, NodeView
 from slurm_plugin.controller.wants import Demand, OfferNode
 from slurm_plugin.planner.problem import Guarantee
@@ -177,6 +177,25 @@ def test_reserve_is_the_agents_own_choice(data: st.DataObject, gres_class: str, 
     picked = pick(Floor(gpus=gpus, terms=terms, busy=busy), Want(gres_class=gres_class, count=count))
     idle = [piece for piece in view.slices if piece.uuid not in busy]
     assert reserve(idle, {gres_class: count}, present, SERVING) == dict.fromkeys(picked, gres_class)
+
+
+def test_one_users_jobs_for_other_nodes_each_are_bounded_and_keep_nobody_else_from_a_slice() -> None:
+    """Each of them has nodes of its own to be looked at: a pass over thousands would take minutes."""
+    nodes = [place(f"n{nth}", "2g.20gb", busy=(("2g.20gb", "2g.20gb"),)) for nth in range(WHERES_MAX + 50)]
+    many = [replace(wish(nth, "m20", priority=9), excluded_nodes=(f"n{nth}",)) for nth in range(WHERES_MAX + 40)]
+    result = assign(nodes, [*many, replace(wish(9999, "m20"), uid=7)], {}, SERVING)
+    assert list(result.waiting) == many[WHERES_MAX - 1 :]
+    assert offered(result) == {"m20": WHERES_MAX, "2g.20gb": 50}
+
+
+def test_busy_slices_are_asked_about_on_the_nodes_of_whoever_waits_for_them_alone() -> None:
+    nodes = [place(name, busy=(("2g.20gb", "m20"), ("3g.40gb", "3g.40gb"))) for name in ("n1", "n2", "n3")]
+    waits = [replace(wish(1, "m20"), wanted_nodes=("n1",)), replace(wish(2, "3g.40gb"), excluded_nodes=("n1",))]
+    assert assign(nodes, waits, {}, SERVING).asked == {"n1/busy1/3g.40gb"}
+    waits[1] = replace(waits[1], gres_class="m40")
+    assert assign(nodes, waits, {}, SERVING).asked == {f"n{nth}/busy1/3g.40gb" for nth in (1, 2, 3)}
+    waits[0] = replace(waits[0], count=3)
+    assert assign(nodes, waits[:1], {}, SERVING).asked == {"n1/busy0/2g.20gb", "n1/busy1/3g.40gb"}
 
 
 PHYSICS = Guarantee(name="physics", gres_class="3g.40gb", profiles=("3g.40gb",), at_least=1, account="physics")

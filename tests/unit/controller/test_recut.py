@@ -6,6 +6,7 @@ import pytest
 
 from slurm_plugin.catalogue import Class, Kind
 from slurm_plugin.controller.loans import Account, Loan, Loans
+from slurm_plugin.controller.question import HOPELESS_MAX, WHERES_MAX
 from slurm_plugin.controller.state import WITHHELD
 from slurm_plugin.guarantees import Promise
 from slurm_plugin.planning import Follow, Guarantee, Planning
@@ -247,6 +248,33 @@ def test_jobs_that_no_node_can_serve_keep_no_others_from_being_planned_for() -> 
     passes(world)
     assert shapes(world, "n1") == ["3g.40gb", "3g.40gb"]
     assert len(world.jobs) == 1
+
+
+@pytest.mark.parametrize("excluded", [(), ("n9",)])
+def test_one_users_jobs_for_other_nodes_each_keep_nobody_elses_waiting(
+    excluded: tuple[str, ...],
+) -> None:
+    world = cluster(SEVEN)
+    for nth in range(WHERES_MAX + 1):
+        world.submit("7g.80gb", priority=9)
+        job = max(world.waiting)
+        world.waiting[job] = replace(world.waiting[job], excluded_nodes=("n1", f"x{nth}"))
+    world.submit("3g.40gb")
+    last = max(world.waiting)
+    world.waiting[last] = replace(world.waiting[last], uid=7, excluded_nodes=excluded)
+    world.carry_out(world.decide(world.views()))
+    assert [target.create for target in world.recuts.targets.values()] == [(("3g.40gb", 4),)]
+
+
+def test_one_users_jobs_that_no_node_can_serve_keep_nobody_elses_from_being_planned_for() -> None:
+    world = cluster(SEVEN)
+    for count in range(2, 2 + HOPELESS_MAX + 1):
+        world.submit("7g.80gb", count=count, priority=9)
+    world.submit("3g.40gb", count=2)
+    last = max(world.waiting)
+    world.waiting[last] = replace(world.waiting[last], uid=7)
+    passes(world)
+    assert shapes(world, "n1") == ["3g.40gb", "3g.40gb"]
 
 
 def test_a_node_changes_no_more_gpus_at_once_than_it_may() -> None:
