@@ -1,8 +1,8 @@
 """One control stream with one site, whoever opened it: hello first, then messages both ways.
 
 What comes in is handed on in its order, all that is there at once, so that it becomes durable together; what is there
-to be said goes out together, too. Submits go out against the other side's credit; whatever does not fit its queue is
-dropped, and wanted again when it is due.
+to be said goes out together, too. Submits go out against the other side's credit, each of those that wait once, however
+often it is sent; whatever does not fit its queue is dropped, counted, and wanted again when it is due.
 """
 
 import asyncio
@@ -11,8 +11,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from federation.drops import Drops
 from federation.errors import FedError, Refused
 from federation.model.messages import MOST_CHANGES, Busy, Changes, Message, Submit
+from federation.model.token import Key
+from federation.peer.weight import weight
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.wire.convert import MAX_MESSAGE_BYTES, from_wire, to_wire
 from federation.wire.hello import BATCHES, SUBMITS, Agreed, agree, hello
@@ -22,6 +25,7 @@ log = logging.getLogger(__name__)
 MOST_OUT = 10_000  # messages that wait to be sent
 MOST_HELD = 10_000  # submits that wait for credit
 MOST_IN = 1024  # messages that wait to be handed on; then no more is read
+MOST_BYTES = 64 << 20  # of each of the three, about
 MOST_TOGETHER = 256  # messages of one batch, and of one transaction
 BATCH_BYTES = 1 << 20  # of a batch; a message that is larger goes alone
 HELLO_S = 10.0  # longest wait for the other side's hello
@@ -48,6 +52,9 @@ class Session:
         self._out.append(pb.Envelope(hello=hello(border.site, border.software)))
         self._to_send = asyncio.Event()
         self._held: deque[Submit] = deque()
+        self._unsaid: set[Key] = set()  # submits in the two
+        self._out_bytes = self._held_bytes = self._in_bytes = 0
+        self._drops = Drops(log, "message.dropped")
         self.agreed: Agreed | None = None  # once the other side's hello was fine
         self._credit = 0
         self._taken = 0  # submits of theirs that we have not given credit for again
@@ -63,16 +70,25 @@ class Session:
         """False: dropped."""
         if self._ended:
             return False
-        if isinstance(message, Submit):
-            if self._credit > 0 and not self._held:
-                return self._put_submit(message)
-            if len(self._held) >= MOST_HELD:
-                return False
-            self._held.append(message)
-            return True
-        return self._put(message)
+        done = self._send_submit(message) if isinstance(message, Submit) else self._put(message)
+        if not done:
+            self._drops.add(site=self.site, kind=type(message).__name__)
+        return done
 
     # -- out
+
+    def _send_submit(self, submit: Submit) -> bool:
+        if submit.key in self._unsaid:
+            return True
+        if self._credit > 0 and not self._held:
+            return self._put_submit(submit)
+        size = weight(submit)
+        if len(self._held) >= MOST_HELD or self._held_bytes + size > MOST_BYTES:
+            return False
+        self._held.append(submit)
+        self._held_bytes += size
+        self._unsaid.add(submit.key)
+        return True
 
     async def outgoing(self) -> AsyncIterator[pb.Envelope]:
         """What is to be written to the stream, until the session ends."""
@@ -86,7 +102,7 @@ class Session:
             if self.agreed is not None and BATCHES in self.agreed.features and len(self._out) > 1:
                 envelope = self._batch()
             else:
-                envelope = self._envelope(self._out.popleft())
+                envelope = self._envelope(self._pop())
             if envelope is not None:
                 yield envelope
 
@@ -94,7 +110,7 @@ class Session:
         found: list[pb.Envelope] = []
         room = BATCH_BYTES
         while self._out and len(found) < MOST_TOGETHER:
-            envelope = self._envelope(self._merged(self._out.popleft()))
+            envelope = self._envelope(self._merged(self._pop()))
             if envelope is None:
                 continue
             room -= envelope.ByteSize()
@@ -116,7 +132,7 @@ class Session:
                 break
             records += then.records
             upto = then.upto
-            self._out.popleft()
+            self._pop()
         return Changes(journal=message.journal, after=message.after, upto=upto, records=tuple(records))
 
     def _envelope(self, message: Message | pb.Envelope) -> pb.Envelope | None:
@@ -138,18 +154,30 @@ class Session:
 
     def _put_submit(self, submit: Submit) -> bool:
         done = self._put(submit)
-        self._credit -= done
+        if done:
+            self._credit -= 1
+            self._unsaid.add(submit.key)
         return done
 
     def _more_credit(self, submits: int) -> None:
         self._credit = min(self._credit + submits, MOST_HELD)
         while self._held and self._credit > 0 and self._put_submit(self._held[0]):
-            self._held.popleft()
+            self._held_bytes -= weight(self._held.popleft())
+
+    def _pop(self) -> Message | pb.Envelope:
+        message = self._out.popleft()
+        if not isinstance(message, pb.Envelope):
+            self._out_bytes -= weight(message)
+        if isinstance(message, Submit):
+            self._unsaid.discard(message.key)
+        return message
 
     def _put(self, message: Message | pb.Envelope) -> bool:
-        if len(self._out) >= MOST_OUT:
+        size = 0 if isinstance(message, pb.Envelope) else weight(message)
+        if len(self._out) >= MOST_OUT or self._out_bytes + size > MOST_BYTES:
             return False
         self._out.append(message)
+        self._out_bytes += size
         self._to_send.set()
         return True
 
@@ -167,7 +195,7 @@ class Session:
             await ready()
             async for envelope in incoming:
                 self._take_all(envelope)
-                while len(self._in) >= MOST_IN and not handing.done():
+                while (len(self._in) >= MOST_IN or self._in_bytes >= MOST_BYTES) and not handing.done():
                     self._went.clear()
                     await self._went.wait()
                 if handing.done():
@@ -207,16 +235,18 @@ class Session:
             return
         if isinstance(message, Submit) and (why := self._border.check(self.site, message, envelope.submit.signature)):
             log.warning("job.not_believed", extra={"site": self.site, "key": str(message.key), "why": why})
-            self._put(Busy(key=message.key, why=why))
+            self.send(Busy(key=message.key, why=why))
             self._give_credit(1)
             return
         self._in.append(message)
+        self._in_bytes += weight(message)
 
     async def _hand_on(self) -> None:
         """All that has come, again and again. What comes meanwhile waits, and goes together."""
         while True:
             await self._came.wait()
             messages = [self._in.popleft() for _ in range(min(len(self._in), MOST_TOGETHER))]
+            self._in_bytes -= sum(map(weight, messages))
             if not self._in:
                 self._came.clear()
             self._went.set()

@@ -229,3 +229,79 @@ async def test_a_batch_that_none_may_send_ends_the_stream(inside: list[pb.Envelo
     with pytest.raises(Refused, match="what no site may send"):
         await asyncio.wait_for(running, WAIT_S)
     assert not end.session.send(release(1))
+
+
+async def no_credit(end: End) -> None:
+    for number in range(SUBMITS):
+        assert end.session.send(submit(100_000 + number))
+        await end.said()
+
+
+async def test_a_job_that_is_sent_again_while_it_waits_is_said_once() -> None:
+    end = End(features=())
+    running = await end.begin()
+    assert end.session.send(submit(1))
+    assert end.session.send(replace(submit(1), again=True))
+    assert end.session.send(release(1))
+    assert [from_wire(await end.said()) for _ in range(2)] == [submit(1), release(1)]
+    assert end.session.send(again := replace(submit(1), again=True))  # it was said, and not answered
+    assert from_wire(await end.said()) == again
+    await end.end(running)
+
+
+async def test_a_peer_that_gives_no_credit_costs_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = End(features=())
+    running = await end.begin()
+    await no_credit(end)
+    monkeypatch.setattr(sessions, "MOST_BYTES", 10_000)
+    large = [submit(number, bytes(3000)) for number in range(1, 50)]
+    for _ in range(100):
+        assert [end.session.send(one) for one in large[:2]] == [True, True]
+    assert [end.session.send(one) for one in large] == [True, True] + [False] * 47
+    assert end.session.send(release(1))  # what needs no credit goes on
+    assert from_wire(await end.said()) == release(1)
+    assert len([one for one in caplog.records if one.getMessage() == "message.dropped"]) == 1
+    assert end.session._drops.count == 47
+    end.comes.put_nowait(pb.Envelope(credit=pb.Credit(submits=5)))
+    assert [from_wire(await end.said()) for _ in range(2)] == large[:2]
+    assert end.session.send(large[2])
+    assert from_wire(await end.said()) == large[2]
+    await end.end(running)
+
+
+async def test_a_peer_that_does_not_read_costs_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_BYTES", 10_000)
+    end = End(features=())
+    running = await end.begin()
+    sent: list[Message] = [submit(1, bytes(3000)), submit(2, bytes(3000)), changes(1), release(1)]
+    assert all(end.session.send(one) for one in sent)
+    assert not end.session.send(submit(3, bytes(3000)))
+    assert [from_wire(await end.said()) for _ in sent] == sent
+    assert end.session._out_bytes == 0
+    assert end.session.send(submit(3, bytes(3000)))
+    assert from_wire(await end.said()) == submit(3, bytes(3000))
+    await end.end(running)
+
+
+async def test_no_more_is_read_than_fits_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_BYTES", 10_000)
+    end = End()
+    running = await end.begin()
+    end.busy.clear()
+    sent = [submit(number, bytes(3000)) for number in range(40)]
+    end.comes.put_nowait(to_wire(sent[0]))
+    await end.until_heard(1)
+    for one in sent[1:]:
+        end.comes.put_nowait(to_wire(one))
+    async with asyncio.timeout(WAIT_S):
+        while end.session._in_bytes < 10_000:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert len(end.session._in) == 3
+    assert end.comes.qsize() == 36
+    end.busy.set()
+    await end.until_heard(len(sent))
+    assert [message for part in end.heard for message in part] == sent
+    assert end.session._in_bytes == 0
+    await end.end(running)
