@@ -8,12 +8,12 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from federation.access.acting import Account, account_of
 from federation.access.audit import Audit
@@ -24,9 +24,7 @@ from federation.desk.desk import Desk, Staff
 from federation.desk.submit import Front as SubmitFront
 from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
-from federation.errors import ConfigError, FedError, Unavailable
-from federation.model.job import Job
-from federation.model.states import Origin
+from federation.errors import ConfigError, FedError
 from federation.model.token import Key
 from federation.pki.credentials import Keeper
 from federation.pki.files import check_place
@@ -44,6 +42,7 @@ from federation.stage.outputs import Outputs
 from federation.stage.results import Results
 from federation.stage.spool import Spool
 from federation.store.writer import Writer
+from federation.tidying import Written, tidied, tidy_jobs
 from slurm_plugin.agent.ready import tell_ready
 
 if TYPE_CHECKING:  # a daemon without an overflow starts without all of that
@@ -51,9 +50,6 @@ if TYPE_CHECKING:  # a daemon without an overflow starts without all of that
     from federation.overflow.service import Overflow
 
 log = logging.getLogger(__name__)
-
-TIDY_S = 3600.0  # between looks for folders of jobs that are forgotten
-TIDY_PAGE = 100  # jobs asked about at once
 
 
 class _Themselves(Mapping[str, str]):
@@ -100,7 +96,9 @@ class Daemon:
         self.runner = Runner(engine, self._writer, adapters)
         holdings = Holdings(self.runner, self._backends.pools, least_uid=config.least_uid)
         self._bulk = Bulk(
-            inputs=Inputs(config.state_dir / "staging", holdings, self.runner.inputs_here),
+            inputs=Inputs(
+                config.state_dir / "staging", holdings, self.runner.inputs_here, self.runner.watching_attempt
+            ),
             results=Results(holdings),
             outputs=Outputs(holdings, self.runner.watching_attempt),
         )
@@ -119,6 +117,7 @@ class Daemon:
             task = asyncio.create_task(self._serve())
             stack.push_async_callback(_ended, task)
             stack.push_async_callback(self._mover.close)
+            stack.push_async_callback(self._bulk.inputs.close)
             port = await stack.enter_async_context(served(self._front, self._links, self._bulk))
             await stack.enter_async_context(self._desk.open(config.local.socket))
             if self._overflow is not None:
@@ -131,7 +130,7 @@ class Daemon:
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.runner.run())
-            group.create_task(self._tidied())
+            group.create_task(tidied(self._tidy_jobs, self._bulk.inputs.tidy, self._mover.tidy))
             if self._overflow is not None:
                 group.create_task(self._overflow.run())
 
@@ -206,39 +205,15 @@ class Daemon:
             await self.runner.tell_rooms()
         log.info("daemon.reloaded", extra={"restart_for": list(found.restart_for)})
 
-    # -- folders of jobs that are done or forgotten
+    async def _tidy_jobs(self) -> None:
+        await tidy_jobs(self.runner, self._spool, self._written())
 
-    async def _tidied(self) -> None:
-        while True:
-            with suppress(Unavailable):  # the journal has too much to do now
-                await self._tidy()
-            await asyncio.sleep(TIDY_S)
-
-    async def _tidy(self) -> None:
-        """Drop what is kept of jobs that the journal does not know; younger ones may be submitted just now."""
-        tokens = await asyncio.to_thread(lambda: list(self._spool.tokens()))
-        for start in range(0, len(tokens), TIDY_PAGE):
-            page = tokens[start : start + TIDY_PAGE]
-            written = await self._written(page)
-            for token, job in (await self._jobs(page)).items():
-                done = job is not None and job.state is Origin.DONE
-                if done and token in written:
-                    await asyncio.to_thread(self._spool.drop, token)
-                elif done:
-                    await asyncio.to_thread(self._spool.drop_inputs, token)
-                elif job is None and (token.int >> 80) / 1000 < time.time() - TIDY_S:
-                    await asyncio.to_thread(self._spool.drop, token)
-
-    async def _written(self, tokens: Sequence[UUID]) -> set[UUID]:
-        """Jobs of Slurm's that are over there, and what they wrote is in their own files."""
+    def _written(self) -> Written:
         if self._overflow is None:
-            return set()
+            return lambda _store, _tokens: set()
         from federation.overflow.bursts import written
 
-        return await self.runner.read(lambda store: written(store, tokens))
-
-    async def _jobs(self, tokens: Sequence[UUID]) -> dict[UUID, Job | None]:
-        return await self.runner.read(lambda store: {token: store.job(token) for token in tokens})
+        return written
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

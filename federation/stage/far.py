@@ -1,5 +1,6 @@
 """The far side of a job, as its origin sees it: another site over gRPC, or this one."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -68,8 +69,12 @@ class Remote:
         return reply
 
     async def put(self, chunks: AsyncIterator[pb.Chunk]) -> pb.PutReply:
-        with _told():
-            reply: pb.PutReply = await self._stub.Put(chunks)
+        sent = _Sent(chunks)
+        try:
+            with _told():
+                reply: pb.PutReply = await self._stub.Put(sent.all())
+        except Unavailable as error:
+            raise (sent.failed or error) from None
         return reply
 
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
@@ -93,6 +98,22 @@ class Remote:
                 yield part
 
 
+class _Sent:
+    """What goes out over a call. gRPC tells nobody why it could not go on: `failed`."""
+
+    def __init__(self, chunks: AsyncIterator[pb.Chunk]) -> None:
+        self._chunks = chunks
+        self.failed: Exception | None = None
+
+    async def all(self) -> AsyncIterator[pb.Chunk]:
+        try:
+            async for chunk in self._chunks:
+                yield chunk
+        except Exception as error:
+            self.failed = error
+            raise
+
+
 @contextmanager
 def _told() -> Iterator[None]:
     """A call's end as one of our errors."""
@@ -102,3 +123,7 @@ def _told() -> Iterator[None]:
         raise from_status(error) from None
     except grpc.aio.UsageError:  # the channel was closed when its link was cut
         raise Unavailable("the link was cut") from None
+    except asyncio.CancelledError:  # gRPC's too, of a call that it gave up itself
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        raise Unavailable("the call was given up") from None

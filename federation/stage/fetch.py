@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +17,10 @@ from federation.access.paths import Folder
 from federation.errors import Refused, Unavailable
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
-from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, MAX_FILES, Listed, Seen, chunks_of, hash_of, listed
+from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, MAX_FILES, Seen, chunks_of, hash_of, listed
 from federation.stage.far import Far
 from federation.stage.inputs import MOST_ASKED
+from federation.stage.threads import in_thread
 from federation.wire.convert import key_to_wire
 
 MOST_MATCHED = 1000  # files that are held against each pattern, to tell those that meant none
@@ -65,13 +65,13 @@ async def _fetch_one(far: Far, key: Key, goal: Goal, file: pb.File, seen: Seen) 
     part = _part(file.path, key)
     if await asyncio.to_thread(_whole, goal, file.path, file):
         return seen(file.size)
-    handle, known = await asyncio.to_thread(_begin, goal, part)
+    handle, known = await in_thread(_begin, goal, part, unwanted=lambda begun: os.close(begun[0]))
     try:
         wanted = [nth for nth, sha256 in enumerate(file.chunks) if nth >= len(known) or known[nth] != sha256]
         seen((len(file.chunks) - len(wanted)) * CHUNK_BYTES)
         for start in range(0, len(wanted), MOST_ASKED):
             await _fill(far, key, handle, file, wanted[start : start + MOST_ASKED], seen)
-        await asyncio.to_thread(_finish, goal, handle, part, file)
+        await in_thread(_finish, goal, handle, part, file)
     finally:
         os.close(handle)
 
@@ -83,7 +83,7 @@ async def _fill(far: Far, key: Key, handle: int, file: pb.File, wanted: Sequence
         nth = next(due, None)
         if nth is None or chunk.sha256 != file.chunks[nth] or hash_of(chunk.data) != chunk.sha256:
             raise Unavailable("a chunk is not what its hash says")
-        await asyncio.to_thread(_write, handle, chunk.data, nth * CHUNK_BYTES)
+        await in_thread(_write, handle, chunk.data, nth * CHUNK_BYTES)
         seen(len(chunk.data))
     if next(due, None) is not None:
         raise Unavailable("the far side stopped in the middle of a file")
@@ -114,16 +114,24 @@ def _begin(goal: Goal, part: bytes) -> tuple[int, tuple[bytes, ...]]:
     try:
         with acting_as(goal.account), Folder(goal.folder) as folder:
             handle = folder.open_to_write(part)
-            known: Listed | None = None
-            with suppress(FileNotFoundError):
-                reading = folder.open_to_read(part)
-                try:
-                    known = listed(reading, part)
-                finally:
-                    os.close(reading)
+            try:
+                return handle, _known(folder, part)
+            except BaseException:
+                os.close(handle)
+                raise
     except OSError as error:
         raise _unwritable(goal, error) from None
-    return handle, known.chunks if known else ()
+
+
+def _known(folder: Folder, part: bytes) -> tuple[bytes, ...]:
+    try:
+        reading = folder.open_to_read(part)
+    except FileNotFoundError:
+        return ()
+    try:
+        return listed(reading, part).chunks
+    finally:
+        os.close(reading)
 
 
 def _finish(goal: Goal, handle: int, part: bytes, file: pb.File) -> None:

@@ -1,6 +1,7 @@
 """What a site may touch here: its own attempts, as the journal has them now."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -8,11 +9,15 @@ from federation.access.acting import Account, account_of
 from federation.errors import Refused
 from federation.model.job import Attempt
 from federation.model.spec import JobSpec
+from federation.model.states import Target
 from federation.model.token import Key
 from federation.ports import Place, Places
 from federation.store.store import Store
 
 T = TypeVar("T")
+
+Watching = Callable[[Key, Callable[[], None]], AbstractContextManager[None]]
+"""Inside, what it is given is called when that attempt has changed."""
 
 
 class Journal(Protocol):
@@ -41,6 +46,11 @@ class Holdings:
             raise Refused(f"attempt {key} of {site} is not here")
         account = account_of(attempt.user, least_uid=self._least_uid)
         return Held(attempt=attempt, spec=spec, account=account)
+
+    async def staging(self, keys: Sequence[Key]) -> set[Key]:
+        """Those of these attempts that wait for inputs."""
+        found = await self._journal.read(lambda store: [store.attempt(key) for key in keys])
+        return {one.key for one in found if one is not None and one.state is Target.STAGING}
 
     async def place(self, held: Held) -> Place:
         """Raises what `Places.place` raises."""

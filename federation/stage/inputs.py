@@ -6,42 +6,60 @@ What the files must be is in the job's spec, which its origin has signed: a list
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
+from uuid import UUID
 
 from federation.access.acting import Account, acting_as
 from federation.access.paths import Folder
-from federation.errors import Refused, Unavailable
+from federation.errors import FedError, Refused, Unavailable
 from federation.model.spec import Input, JobSpec
 from federation.model.states import Target
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.chunks import CHUNK_BYTES, HASH_BYTES, MAX_CHUNKS, chunks_of
 from federation.stage.heap import Heap
-from federation.stage.holdings import Held, Holdings
+from federation.stage.holdings import Held, Holdings, Watching
 from federation.stage.kept import Kept
+from federation.stage.threads import in_thread
 from federation.wire.convert import key_from_wire
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 MOST_ASKED = 4096  # hashes of one ChunkList
+LOOK_S = 30.0  # between looks at whether an attempt waits yet, where nobody tells
+TIDY_PAGE = 100  # attempts asked about at once
 
 
 class Inputs:
-    """`here` is told when all of an attempt's inputs are in its folder, durable."""
+    """`here` is told when all of an attempt's inputs are in its folder, durable.
 
-    def __init__(self, folder: Path, holdings: Holdings, here: Callable[[Key], Awaitable[None]]) -> None:
-        self._folder = folder
-        self._holdings = holdings
-        self._here = here
-        self._busy: set[Key] = set()
+    Chunks of an attempt that waits for inputs no more are dropped, whoever is sending some.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        holdings: Holdings,
+        here: Callable[[Key], Awaitable[None]],
+        watching: Watching | None = None,
+    ) -> None:
+        self._folder, self._holdings = folder, holdings
+        self._here, self._watching = here, watching
+        self._busy: set[Key] = set()  # being put together
         self._putting: set[Key] = set()
+        self._waiting: dict[Key, asyncio.Task[None]] = {}  # for inputs, as far as somebody brings some
 
     async def which(self, site: str, request: pb.ChunkList) -> pb.ChunkList:
         """Which of these need not be sent."""
         if len(request.sha256) > MOST_ASKED:
             raise Refused(f"more than {MOST_ASKED} hashes in one question")
         held = await self._held(site, request.key)
-        here = await asyncio.to_thread(_here, request.sha256, self._kept(site, held), self._heap(held.attempt.key))
+        key = held.attempt.key
+        here = await self._fill(key, _here, request.sha256, self._kept(site, held), self._heap(key))
         return pb.ChunkList(key=request.key, sha256=here)
 
     async def put(self, site: str, chunks: AsyncIterator[pb.Chunk]) -> pb.PutReply:
@@ -67,11 +85,21 @@ class Inputs:
             left -= len(chunk.data)
             if left < 0:
                 raise Refused("there are more bytes than the job has said")
-            await asyncio.to_thread(heap.put, chunk.sha256, chunk.data)
+            await self._fill(held.attempt.key, heap.put, chunk.sha256, chunk.data)
             count += 1
             chunk = await anext(more, None)
-        await asyncio.to_thread(heap.settle)
+        await in_thread(heap.settle)
         return count
+
+    async def _fill(self, key: Key, call: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Do what adds to its chunks. Raises Refused, and leaves none, when it waits for inputs no more."""
+        if key not in self._waiting:
+            raise Refused("the attempt takes no inputs any more")
+        try:
+            return await in_thread(call, *args)
+        finally:
+            if key not in self._waiting:
+                await in_thread(self._heap(key).drop)
 
     async def commit(self, site: str, request: pb.CommitRequest) -> pb.CommitReply:
         """Put the files together as the job's user. Told again, it does it again. Crash: it is told again."""
@@ -82,11 +110,14 @@ class Inputs:
         _check(request.manifest, held.spec)
         if key in self._busy:
             raise Unavailable("its files are being put together")
+        self._watch(key)
         self._busy.add(key)
         try:
             missing = await self._put_together(held, request.manifest, self._kept(site, held))
         finally:
             self._busy.discard(key)
+            if key not in self._waiting:
+                await in_thread(self._heap(key).drop)
         return pb.CommitReply(missing=missing[:MOST_ASKED])
 
     async def _put_together(self, held: Held, manifest: pb.Manifest, kept: Kept) -> list[bytes]:
@@ -97,26 +128,78 @@ class Inputs:
             return missing
         place = await self._holdings.place(held)
         for file in manifest.files:
-            if not await asyncio.to_thread(_assemble, file, heap, place.folder, held.account):
+            if not await in_thread(_assemble, file, heap, place.folder, held.account):
                 for chunks in (heap, kept):
-                    await asyncio.to_thread(chunks.drop)  # or what came would leave no room for the right ones
+                    await in_thread(chunks.drop)  # or what came would leave no room for the right ones
                 raise Refused("a file is not the one that the job names")
         await self._here(held.attempt.key)
-        await asyncio.to_thread(kept.keep, heap)
-        await asyncio.to_thread(heap.drop)
+        await in_thread(kept.keep, heap)
+        await in_thread(heap.drop)
         return []
 
     async def _held(self, site: str, key: pb.Key) -> Held:
         held = await self._holdings.of(site, key_from_wire(key))
         if held.attempt.state is not Target.STAGING:
             raise Refused(f"the attempt is {held.attempt.state.value}: it takes no inputs")
+        self._watch(held.attempt.key)
         return held
+
+    # -- chunks of attempts that wait for inputs no more
+
+    async def tidy(self) -> None:
+        """Drop those that lie here of attempts whose end this daemon did not see. Raises FedError."""
+        keys = await asyncio.to_thread(lambda: list(_keys(self._folder)))
+        for start in range(0, len(keys), TIDY_PAGE):
+            page = keys[start : start + TIDY_PAGE]
+            staging = await self._holdings.staging(page)
+            for key in page:
+                if key not in staging and key not in self._busy:
+                    await in_thread(self._heap(key).drop)
+
+    async def close(self) -> None:
+        tasks = list(self._waiting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _watch(self, key: Key) -> None:
+        if key not in self._waiting:
+            self._waiting[key] = asyncio.create_task(self._drop_in_the_end(key))
+
+    async def _drop_in_the_end(self, key: Key) -> None:
+        changed = asyncio.Event()
+        try:
+            with self._watching(key, changed.set) if self._watching is not None else nullcontext():
+                while await self._waits(key):
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_S):
+                            await changed.wait()
+                    changed.clear()
+        finally:
+            del self._waiting[key]
+        if key not in self._busy:
+            await in_thread(self._heap(key).drop)
+
+    async def _waits(self, key: Key) -> bool:
+        try:
+            return bool(await self._holdings.staging([key]))
+        except FedError:  # the journal can't tell now
+            return True
 
     def _kept(self, site: str, held: Held) -> Kept:
         return Kept(self._folder / "kept" / f"{site}.{held.account.uid}")
 
     def _heap(self, key: Key) -> Heap:
         return Heap(self._folder / f"{key.token}.{key.attempt}")
+
+
+def _keys(folder: Path) -> Iterator[Key]:
+    """Of all attempts that have chunks there."""
+    with suppress(FileNotFoundError):
+        for one in folder.iterdir():
+            token, _, attempt = one.name.partition(".")
+            with suppress(ValueError):  # what is kept for later
+                yield Key(UUID(token), int(attempt))
 
 
 def _here(hashes: Sequence[bytes], kept: Kept, heap: Heap) -> list[bytes]:

@@ -7,15 +7,17 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 from federation.access.acting import Account
+from federation.drops import Drops
 from federation.errors import FedError, Refused, Unavailable
 from federation.model.spec import JobSpec
-from federation.model.states import Outcome
+from federation.model.states import Origin, Outcome
 from federation.model.token import Key
 from federation.stage.far import Far
 from federation.stage.fetch import MORE, Goal, fetch, too_much
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32  # transfers; more wait
 MOST_TOLD = 10  # patterns that meant no file
+TIDY_PAGE = 100  # jobs asked about at once
 MOST_WAITING = 10_000  # transfers that run or wait; more are dropped, and wanted again
 
 
@@ -66,7 +69,8 @@ class Mover:
         self._tasks: dict[tuple[str, Key], asyncio.Task[None]] = {}
         self._pulls: WeakValueDictionary[Key, Pull] = WeakValueDictionary()  # those that somebody has in hand
         self._gate = asyncio.Semaphore(MOST_AT_ONCE)
-        self.progress: dict[Key, Progress] = {}
+        self._drops = Drops(log, "transfer.dropped")
+        self.progress: dict[Key, Progress] = {}  # of those that run, or stopped and are wanted again
 
     def push_inputs(self, site: str, key: Key, spec: JobSpec) -> None:
         progress = Progress(what="inputs", total=spec.input_bytes)
@@ -120,7 +124,6 @@ class Mover:
             remark = _no_file(nothing)
         await self._engine().results_here(key, remark)
         await asyncio.to_thread(self.spool.drop_inputs, key.token)
-        self.progress.pop(key, None)
 
     async def _follow(self, site: str, pull: Pull) -> None:
         await pull.run(self._linked(site), self._most(site))
@@ -136,12 +139,26 @@ class Mover:
             raise Unavailable(f"no link to {site} now")
         return far
 
+    async def tidy(self) -> None:
+        """Forget the progress of attempts that are over: one that stopped may not be wanted again. Raises FedError."""
+        keys = list(self.progress.keys() - {key for _, key in self._tasks})
+        for start in range(0, len(keys), TIDY_PAGE):
+            for key in await self._over(keys[start : start + TIDY_PAGE]):
+                self.progress.pop(key, None)
+
+    async def _over(self, keys: Sequence[Key]) -> list[Key]:
+        jobs = await self._engine().read(lambda store: {key: store.job(key.token) for key in keys})
+        return [key for key, job in jobs.items() if job is None or job.key != key or job.state is Origin.DONE]
+
     # -- tasks
 
     def _begin(
         self, kind: str, key: Key, progress: Progress | None, call: Callable[[], Coroutine[None, None, None]]
     ) -> None:
-        if (kind, key) in self._tasks or len(self._tasks) >= MOST_WAITING:
+        if (kind, key) in self._tasks:
+            return
+        if len(self._tasks) >= MOST_WAITING:
+            self._drops.add(what=kind, key=str(key))
             return
         if progress is not None:
             self.progress[key] = progress
@@ -153,14 +170,20 @@ class Mover:
         self, kind: str, key: Key, progress: Progress | None, call: Callable[[], Coroutine[None, None, None]]
     ) -> None:
         try:
-            if kind == "follow":
-                return await call()
-            async with self._gate:
+            async with self._gate if kind != "follow" else nullcontext():
                 await call()
         except (FedError, OSError) as error:
             log.info("transfer.stopped", extra={"what": kind, "key": str(key), "why": str(error)})
-            if progress is not None:
-                progress.why = f"{error}. {getattr(error, 'hint', '')}".strip(". ")
+            why = f"{error}. {getattr(error, 'hint', '')}".strip(". ")
+        except Exception:  # a fault of ours, with one transfer: it is wanted again
+            log.exception("transfer.failed", extra={"what": kind, "key": str(key)})
+            why = "a fault of the daemon's: its log says which"
+        else:
+            why = ""
+            if progress is not None and self.progress.get(key) is progress:
+                del self.progress[key]
+        if progress is not None:
+            progress.why = why
 
     def _ended(self, kind: str, key: Key) -> None:
         self._tasks.pop((kind, key), None)

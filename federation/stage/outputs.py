@@ -4,9 +4,10 @@ A part without bytes says: this is all there is now.
 """
 
 import asyncio
+import logging
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from federation.model.states import OPEN, Target
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.growth import Growth
-from federation.stage.holdings import Holdings
+from federation.stage.holdings import Holdings, Watching
+from federation.stage.threads import in_thread
 from federation.wire.convert import key_from_wire
+
+log = logging.getLogger(__name__)
 
 PART_BYTES = 1 << 20
 MOST_FEEDS = 256  # of one stream of asks
@@ -28,7 +32,6 @@ STATE_S = 1.0  # without a byte between looks at whether the job is over
 TOLD_STATE_S = 30.0  # the same where somebody tells that it is
 
 _Source = tuple[Key, "pb.Stream.ValueType"]
-Watching = Callable[[Key, Callable[[], None]], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,6 @@ class _Rig:
 
 
 class Outputs:
-    """`watching`: inside, what it is given is called when that attempt has changed."""
-
     def __init__(self, holdings: Holdings, watching: Watching | None = None) -> None:
         self._rig = _Rig(holdings=holdings, growth=Growth(), watching=watching)
 
@@ -110,7 +111,13 @@ class _Feed:
             with watching(self._key, self._wake) if watching is not None else nullcontext():
                 await self._follow(offset)
         except FedError as error:
-            await self._tell(offset, pb.OutputPart(failed=str(error)))
+            why = str(error)
+        except Exception:  # a fault of ours, with one output: who reads it would wait for ever
+            log.exception("output.failed", extra={"site": self._site, "key": str(self._key)})
+            why = "a fault of the daemon's there: its log says which"
+        else:
+            return
+        await self._tell(offset, pb.OutputPart(failed=why.encode("utf-8", "backslashreplace").decode("utf-8")))
 
     async def _follow(self, offset: int) -> None:
         handle, told = -1, False
@@ -120,9 +127,9 @@ class _Feed:
         try:
             while True:
                 if handle < 0:
-                    handle = await asyncio.to_thread(_open, path, held.account)
+                    handle = await in_thread(_open, path, held.account, unwanted=_close)
                 await self._wait_allowed(offset)
-                if data := await asyncio.to_thread(_read, handle, min(PART_BYTES, self._limit - offset), offset):
+                if data := await in_thread(_read, handle, path, min(PART_BYTES, self._limit - offset), offset):
                     await self._tell(offset, pb.OutputPart(data=data))
                     offset, told = offset + len(data), False
                     continue
@@ -134,8 +141,7 @@ class _Feed:
                 if await self._idle(handle if handle >= 0 else path, offset):
                     held = await self._rig.holdings.of(self._site, self._key)
         finally:
-            if handle >= 0:
-                os.close(handle)
+            _close(handle)
 
     async def _idle(self, file: int | Path, offset: int) -> bool:
         """Until there may be more of it. Whether its attempt is to be looked at."""
@@ -190,5 +196,14 @@ def _open(path: Path, account: Account) -> int:
     return -1
 
 
-def _read(handle: int, size: int, offset: int) -> bytes:
-    return os.pread(handle, size, offset) if handle >= 0 else b""
+def _close(handle: int) -> None:
+    if handle >= 0:
+        os.close(handle)
+
+
+def _read(handle: int, path: Path, size: int, offset: int) -> bytes:
+    """Raises Unavailable, such as for a file that its server no longer knows: opened again, it may be read."""
+    try:
+        return os.pread(handle, size, offset) if handle >= 0 else b""
+    except OSError as error:
+        raise Unavailable(f"can't read {path}: {error.strerror}") from None

@@ -1,7 +1,7 @@
 """An origin takes what a job writes, while it runs and after, and goes on at the byte where it was cut.
 
 Bytes are durable before the far side hears that they came. Bytes that will never come leave a hole in the file and a
-line about it: `gaps`.
+line about it: `gaps`. Who stops taking it waits for what a thread has begun with its files.
 """
 
 import asyncio
@@ -17,12 +17,15 @@ from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.far import Far
 from federation.stage.spool import PRIVATE, STREAMS
+from federation.stage.threads import in_thread
 from federation.wire.convert import key_to_wire
 from slurm_plugin import atomic
 
 WINDOW_BYTES = 32 << 20  # that may be on their way or not durable yet, of one stream
 MAX_MISSING = 1 << 40  # bytes of one gap
+MOST_GAPS = 1000  # of one stream: a site that behaves tells of one, at the end
 MOST_AHEAD = 4  # parts that wait to be written
+MOST_WHY = 400  # characters of why the far side failed
 
 
 @dataclass(slots=True)
@@ -65,10 +68,10 @@ class Pull:
         """
         self._asks = asyncio.Queue()
         self.caught_up.clear()
-        handles = {
-            name: os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600) for name in STREAMS
-        }
+        handles: dict[str, int] = {}
         try:
+            for name in STREAMS:
+                handles[name] = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._load()
             for name, stream in self.streams.items():
                 if not stream.ended:
@@ -98,18 +101,20 @@ class Pull:
         stream = self.streams[name]
         kind = part.WhichOneof("part")
         if kind == "failed":
-            raise Unavailable(part.failed)
+            raise Unavailable(part.failed[:MOST_WHY])
         if part.offset != stream.written:
             raise Unavailable(f"{name} went on at byte {part.offset}, and {stream.written} was next")
         if kind == "data":
             if part.data:
-                await asyncio.to_thread(_write_all, handles[name], part.data, stream.written)
+                await in_thread(_write_all, handles[name], part.data, stream.written)
                 stream.written += len(part.data)
             else:
                 self.caught_up.add(name)
         elif kind == "missing":
-            if part.missing > MAX_MISSING:
+            if not 0 < part.missing <= MAX_MISSING:
                 raise Unavailable(f"{part.missing} bytes of {name} can't be missing")
+            if len(stream.gaps) >= MOST_GAPS:
+                raise Unavailable(f"{name} has more than {MOST_GAPS} gaps")
             stream.gaps.append((stream.written, part.missing))
             stream.written += part.missing
         elif kind == "end":
@@ -122,7 +127,7 @@ class Pull:
     async def _settle(self, name: str, handle: int) -> None:
         stream = self.streams[name]
         durable = stream.written
-        await asyncio.to_thread(self._sync, name, handle, durable)
+        await in_thread(self._sync, name, handle, durable)
         stream.durable = durable
         if not stream.ended:
             self._ask(name)

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from uuid import UUID
@@ -78,7 +79,8 @@ class Spool:
     def tokens(self) -> Iterator[UUID]:
         """Of all jobs that have a folder."""
         for one in self._folder.iterdir():
-            yield UUID(one.name)
+            with suppress(ValueError):  # it is nothing of ours
+                yield UUID(one.name)
 
     def attempt(self, key: Key) -> Path:
         """The folder of its output, made if it is not there."""

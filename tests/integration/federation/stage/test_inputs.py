@@ -3,87 +3,27 @@
 import asyncio
 import hashlib
 import os
-import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TypeVar
 from uuid import UUID
 
 import pytest
 
 from federation.errors import Refused, Unavailable
-from federation.model.job import Attempt
-from federation.model.spec import Input, JobSpec
 from federation.model.states import Target
 from federation.model.token import Key
-from federation.ports import Place
 from federation.proto.federation.v1 import federation_pb2 as pb
+from federation.stage import inputs as staged
 from federation.stage.chunks import CHUNK_BYTES
 from federation.stage.heap import Heap
-from federation.stage.holdings import Holdings
-from federation.stage.inputs import Inputs
 from federation.stage.kept import Kept
-from federation.store.opening import in_memory
-from federation.store.store import Store
 from federation.wire.convert import key_to_wire
 from tests.integration.federation.daemons import passable
-from tests.integration.federation.stage.bench import KEY, chunks, file_of
+from tests.integration.federation.site import until
+from tests.integration.federation.stage.bench import KEY, UID, Far, chunks, file_of
+from tests.integration.federation.stage.steps import Step, cancelled
 
-T = TypeVar("T")
 DATA = os.urandom(2 * CHUNK_BYTES + 5)
-UID = 65534  # nobody's, whom every host has
-
-
-@dataclass
-class Far:
-    """A site with one attempt that waits for its inputs."""
-
-    folder: Path
-    files: Sequence[pb.File]
-    key: Key = KEY
-    origin: str = "edge"
-    store: Store = field(init=False)
-    here: list[Key] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        connection = in_memory()
-        self.store = Store(connection, journal=UUID(int=1))
-        weakref.finalize(self.store, connection.close)
-        inputs = tuple(Input(path=one.path, size=one.size, sha256=one.sha256) for one in self.files)
-        attempt = Attempt(key=self.key, origin=self.origin, pool="batch", user="nobody", state=Target.STAGING)
-        self.store.add_attempt(attempt, JobSpec(user="ann", inputs=inputs))
-        self.work = self.folder / f"work.{self.key.token.int}"
-        self.work.mkdir()
-        os.chown(self.work, UID, UID)
-        self.inputs = Inputs(self.folder / "staging", Holdings(self, {"batch": self}, least_uid=1000), self.told)
-
-    async def read(self, call: Callable[[Store], T]) -> T:
-        return call(self.store)
-
-    async def place(self, key: Key, user: str) -> Place:
-        return Place(folder=self.work, stdout=self.folder / "o", stderr=self.folder / "e")
-
-    async def told(self, key: Key) -> None:
-        self.here.append(key)
-
-    async def put(self, *parts: bytes, site: str = "edge") -> int:
-        async def sent() -> AsyncIterator[pb.Chunk]:
-            for one in parts:
-                yield pb.Chunk(key=key_to_wire(self.key), sha256=hashlib.sha256(one).digest(), data=one)
-
-        return (await self.inputs.put(site, sent())).chunks
-
-    async def commit(self, *files: pb.File) -> list[bytes]:
-        request = pb.CommitRequest(key=key_to_wire(self.key), manifest=pb.Manifest(files=files))
-        return list((await self.inputs.commit("edge", request)).missing)
-
-    async def missing(self) -> list[bytes]:
-        """Chunks that have to be sent."""
-        wanted = [one for file in self.files for one in file.chunks]
-        asked = pb.ChunkList(key=key_to_wire(self.key), sha256=wanted)
-        here = set((await self.inputs.which(self.origin, asked)).sha256)
-        return [one for one in wanted if one not in here]
 
 
 @pytest.fixture(name="passable")
@@ -235,10 +175,125 @@ async def test_an_input_can_not_be_written_outside(passable: Path, path: bytes) 
 
 async def test_an_attempt_that_went_on_takes_no_more(passable: Path) -> None:
     there = Far(passable, [file_of(b"small", b"abc")])
-    known = there.store.attempt(KEY)
-    assert known is not None
-    there.store.save_attempt(replace(known, state=Target.READY), was=known, told=True)
+    there.goes_to(Target.READY)
     with pytest.raises(Refused, match="takes no inputs"):
         await there.put(b"abc")
     assert await there.commit(file_of(b"small", b"abc")) == []
     assert there.here == []
+
+
+async def gone(path: Path) -> None:
+    await until(lambda: _is(not path.exists()))
+
+
+async def _is(done: bool) -> bool:
+    return done
+
+
+LEAVES = [Target.ENDED, Target.RELEASED]  # cancelled, or its lease is over, while it waits for inputs
+
+
+@pytest.mark.parametrize("state", LEAVES)
+async def test_chunks_of_an_attempt_that_ends_without_its_inputs_are_dropped(passable: Path, state: Target) -> None:
+    there = Far(passable, [file_of(b"in/data", DATA)])
+    await there.put(*chunks(DATA)[:-1])  # all but one
+    assert there.heap.exists()
+    there.goes_to(state)
+    await gone(there.heap)
+    assert not there.told_of[KEY]
+    await there.inputs.close()
+
+
+async def test_a_stream_that_stays_open_brings_nothing_after_the_end(passable: Path) -> None:
+    there = Far(passable, [file_of(b"in/data", DATA)])
+    first, second, _ = chunks(DATA)
+    came, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[pb.Chunk]:
+        yield pb.Chunk(key=key_to_wire(KEY), sha256=hashlib.sha256(first).digest(), data=first)
+        came.set()
+        await go.wait()
+        yield pb.Chunk(sha256=hashlib.sha256(second).digest(), data=second)
+
+    putting = asyncio.create_task(there.inputs.put("edge", slowly()))
+    await asyncio.wait_for(came.wait(), 10)
+    there.goes_to(Target.ENDED)
+    await gone(there.heap)
+    go.set()
+    with pytest.raises(Refused, match="takes no inputs any more"):
+        await asyncio.wait_for(putting, 10)
+    assert not there.heap.exists()
+
+
+async def test_what_was_being_written_at_the_end_is_dropped_too(
+    passable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Far(passable, [file_of(b"in/data", DATA)])
+    step = Step(Heap.put)
+    monkeypatch.setattr(Heap, "put", lambda *args: step(*args))
+    putting = asyncio.create_task(there.put(chunks(DATA)[0]))
+    await step.until_begun()
+    there.goes_to(Target.ENDED)
+    await until(lambda: _is(not there.told_of[KEY]))
+    step.go.set()
+    await asyncio.wait_for(putting, 10)
+    assert not there.heap.exists()
+
+
+async def test_files_are_put_together_by_one_even_when_the_first_who_asked_was_cut(
+    passable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = file_of(b"in/data", DATA)
+    there = Far(passable, [file], ready=True)
+    await there.put(*chunks(DATA))
+    monkeypatch.setattr(staged, "_assemble", step := Step(staged._assemble))
+    cut = asyncio.create_task(there.commit(file))
+    await step.until_begun()
+    await cancelled(cut, 2)
+    with pytest.raises(Unavailable, match="are being put together"):
+        await there.commit(file)
+    step.go.set()
+    await asyncio.wait((cut,), timeout=10)
+    assert cut.cancelled()
+    assert await there.commit(file) == []
+    assert there.here == [KEY]
+    assert (there.work / "in/data").read_bytes() == DATA
+    await gone(there.heap)
+    assert len(list((passable / f"staging/kept/edge.{UID}").iterdir())) == 3
+
+
+async def test_an_attempt_that_ends_while_its_files_are_put_together_leaves_no_chunks(
+    passable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = file_of(b"in/data", DATA)
+    there = Far(passable, [file])
+    await there.put(*chunks(DATA))
+    monkeypatch.setattr(staged, "_assemble", step := Step(staged._assemble))
+    cut = asyncio.create_task(there.commit(file))
+    await step.until_begun()
+    there.goes_to(Target.ENDED)
+    await until(lambda: _is(not there.told_of[KEY]))
+    assert there.heap.exists()  # it is being read
+    cut.cancel()
+    step.go.set()
+    await asyncio.wait((cut,), timeout=10)
+    assert cut.cancelled()
+    assert not there.heap.exists()
+
+
+@pytest.mark.parametrize("state", [Target.STAGING, *LEAVES])
+async def test_after_a_crash_only_chunks_of_attempts_that_wait_for_them_stay(passable: Path, state: Target) -> None:
+    there = Far(passable, [file_of(b"in/data", DATA)])
+    (passable / "staging/kept" / f"edge.{UID}").mkdir(parents=True)
+    for folder in (there.heap, unknown := there.heap.with_name(f"{UUID(int=99)}.1")):
+        Heap(folder).put(hashlib.sha256(b"x").digest(), b"x")
+    there.goes_to(state)
+    await there.inputs.tidy()
+    assert there.heap.exists() == (state is Target.STAGING)
+    assert not unknown.exists()
+    assert (passable / "staging/kept" / f"edge.{UID}").exists()
+
+
+async def test_where_nothing_was_ever_staged_there_is_nothing_to_tidy(passable: Path) -> None:
+    await Far(passable, []).inputs.tidy()
+    assert not (passable / "staging").exists()

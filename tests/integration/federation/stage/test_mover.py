@@ -1,17 +1,27 @@
-"""What an origin takes of one job is bounded by what came, not by what the far side says of it."""
+"""What an origin takes of one job is bounded by what came, not by what the far side says of it.
 
+And what it remembers of transfers is bounded by those that are wanted yet.
+"""
+
+import logging
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
+from uuid import UUID
 
 import pytest
 
-from federation.model.spec import JobSpec
-from federation.model.states import End, Outcome
+from federation.model.job import Job
+from federation.model.spec import JobSpec, Lease
+from federation.model.states import End, Origin, Outcome
 from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
+from federation.stage import mover as movers
 from federation.stage.mover import Mover
 from federation.stage.spool import Home, Spool
+from federation.store.opening import in_memory
 from federation.store.store import Store
 from tests.integration.federation.site import until
 from tests.integration.federation.stage.bench import KEY, ROOT, Offer
@@ -66,3 +76,75 @@ async def test_an_output_that_nobody_looks_at_any_more_is_not_remembered(tmp_pat
     assert mover.pull(KEY) is looked_at
     del looked_at
     assert len(mover._pulls) == 0
+
+
+class Journal(Engine):
+    """With a store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        connection = in_memory()
+        self.store = Store(connection, journal=UUID(int=1))
+        weakref.finalize(self.store, connection.close)
+
+    async def read(self, call: Callable[[Store], T]) -> T:
+        return call(self.store)
+
+
+def job(number: int, state: Origin = Origin.ACCEPTED, attempt: int = 1) -> Job:
+    known = Job(token=UUID(int=number), user="root", lease=Lease(), accepted_at=1.0, due_at=None)
+    return replace(known, state=state, attempt=attempt, site="hpc", pool="batch")
+
+
+async def test_how_far_it_came_is_forgotten_when_it_is_through_or_its_attempt_is_over(tmp_path: Path) -> None:
+    engine = Journal()
+    mover = Mover(Spool(tmp_path), lambda: engine, lambda _: None, lambda _: ROOT)
+    known = [job(1), job(2, Origin.DONE), job(3, attempt=2)]
+    for one in known:
+        engine.store.add_job(one, JobSpec(user="root"))
+    for number in range(1, 5):  # the last is not known at all
+        mover.push_inputs("hpc", Key(UUID(int=number), 1), JobSpec(user="root"))
+    await until(lambda: _is(not mover._tasks))
+    assert {one.why for one in mover.progress.values()} == {"no link to hpc now"}
+    assert len(mover.progress) == 4
+    await mover.tidy()
+    assert list(mover.progress) == [known[0].key]
+
+
+async def test_inputs_that_are_through_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pushed(*_: object) -> None:
+        """All there."""
+
+    monkeypatch.setattr(movers, "push", pushed)
+    mover = Mover(Spool(tmp_path), lambda: Engine(), lambda _: Offer(), lambda _: ROOT)
+    mover.push_inputs("hpc", KEY, JobSpec(user="root"))
+    assert list(mover.progress) == [KEY]
+    await until(lambda: _is(not mover._tasks))
+    assert mover.progress == {}
+
+
+async def test_a_fault_of_ours_says_that_it_does_not_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(movers, "push", fails)
+    mover = Mover(Spool(tmp_path), lambda: Engine(), lambda _: Offer(), lambda _: ROOT)
+    mover.push_inputs("hpc", KEY, JobSpec(user="root"))
+    await until(lambda: _is(not mover._tasks))
+    assert mover.progress[KEY].why == "a fault of the daemon's: its log says which"
+    assert [(one.getMessage(), one.levelno) for one in caplog.records] == [("transfer.failed", logging.ERROR)]
+
+
+async def test_transfers_that_find_no_place_are_told_of_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(movers, "MOST_WAITING", 2)
+    mover = Mover(Spool(tmp_path), lambda: Engine(), lambda _: None, lambda _: ROOT)
+    for number in range(10):
+        mover.push_inputs("hpc", replace(KEY, attempt=number), JobSpec(user="root"))
+    assert len(mover.progress) == 2
+    assert [one.getMessage() for one in caplog.records] == ["transfer.dropped"]
+    assert mover._drops.count == 8
+    await mover.close()

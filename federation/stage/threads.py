@@ -1,0 +1,32 @@
+"""Work in a thread that has a file in hand. It can't be called off, so who is cancelled meanwhile waits for its end.
+
+Else a file would be closed under it, and what it writes next would go to the next file of that number; or it would
+meet whoever does the same again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+def _nothing(_: object) -> None:
+    """What comes of most work holds nothing."""
+
+
+async def in_thread(call: Callable[[*Ts], T], *args: *Ts, unwanted: Callable[[T], None] = _nothing) -> T:
+    """`unwanted` is called with what came of it when who asked for it was cancelled, such as to close a file."""
+    work = asyncio.get_running_loop().run_in_executor(None, call, *args)
+    cut: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait((work,))
+        except asyncio.CancelledError as error:
+            cut = error
+    if cut is None:
+        return work.result()
+    if not work.cancelled() and work.exception() is None:
+        unwanted(work.result())
+    raise cut

@@ -1,0 +1,109 @@
+"""What a target tells of an output that it can't read: the reader hears of it, and asks again."""
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from federation.errors import Unavailable
+from federation.model.states import End, Outcome, Target
+from federation.stage import outputs
+from federation.stage.holdings import Held, Holdings
+from federation.stage.pull import Pull
+from tests.integration.federation.daemons import passable
+from tests.integration.federation.stage.bench import KEY, Far
+from tests.integration.federation.stage.steps import Step, cancelled, files_of
+
+WAIT_S = 30
+DATA = os.urandom(2 << 20)
+
+
+@pytest.fixture(name="passable")
+def _passable() -> Iterator[Path]:
+    with passable() as found:
+        yield found
+
+
+def ended(folder: Path) -> Far:
+    """Its attempt has ended, and left its outputs."""
+    there = Far(folder, [])
+    for name, data in (("o", DATA), ("e", b"")):
+        (there.work / name).write_bytes(data)
+        (there.work / name).chmod(0o644)
+    there.goes_to(Target.ENDED, Outcome(end=End.EXITED, exit_code=0, stdout_size=len(DATA)))
+    return there
+
+
+class Fails:
+    """Once it is called for what is not the first part."""
+
+    def __init__(self, call: Callable[[int, int, int], bytes], error: Exception) -> None:
+        self._call, self._error = call, error
+        self.left = 1
+
+    def __call__(self, handle: int, size: int, offset: int) -> bytes:
+        if offset and self.left:
+            self.left -= 1
+            raise self._error
+        return self._call(handle, size, offset)
+
+
+@pytest.mark.timeout(WAIT_S)
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO])
+async def test_a_folder_that_fails_is_told_with_the_file_s_name_and_read_again(
+    passable: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    there, pull = ended(passable), Pull(KEY, passable)
+    monkeypatch.setattr(os, "pread", Fails(os.pread, OSError(number, why := os.strerror(number))))
+    with pytest.raises(Unavailable, match=f"can't read {there.work}/o: {why}"):
+        await pull.run(there.near)
+    await pull.run(there.near)
+    assert pull.ended
+    assert (passable / "stdout").read_bytes() == DATA
+
+
+@pytest.mark.timeout(WAIT_S)
+async def test_a_fault_of_ours_is_told_to_the_reader_and_logged(
+    passable: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    there, pull = ended(passable), Pull(KEY, passable)
+    monkeypatch.setattr(os, "pread", Fails(os.pread, ZeroDivisionError()))
+    with pytest.raises(Unavailable, match="a fault of the daemon's there"):
+        await pull.run(there.near)
+    assert [(one.getMessage(), one.levelno) for one in caplog.records] == [("output.failed", logging.ERROR)]
+    await pull.run(there.near)
+    assert (passable / "stdout").read_bytes() == DATA
+
+
+@pytest.mark.timeout(WAIT_S)
+async def test_what_fails_before_there_is_a_file_is_told_whatever_is_in_its_text(
+    passable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def place(holdings: Holdings, held: Held) -> None:
+        raise Unavailable("no folder caf\udce9")
+
+    there = ended(passable)
+    monkeypatch.setattr(Holdings, "place", place)
+    with pytest.raises(Unavailable, match="no folder caf"):
+        await Pull(KEY, passable).run(there.near)
+
+
+@pytest.mark.timeout(WAIT_S)
+@pytest.mark.parametrize("name", ["_open", "_read"])
+async def test_a_feed_that_is_cut_while_a_thread_has_its_file_closes_it_after(
+    passable: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    there, here = ended(passable), passable / "here"
+    here.mkdir()
+    monkeypatch.setattr(outputs, name, step := Step(getattr(outputs, name)))
+    task = asyncio.create_task(Pull(KEY, here).run(there.near))
+    await step.until_begun()
+    await cancelled(task, 1)
+    step.go.set()
+    await asyncio.wait((task,), timeout=WAIT_S)
+    assert task.cancelled()
+    assert files_of(there.work) == []
