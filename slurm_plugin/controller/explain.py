@@ -188,8 +188,9 @@ def _gathered(decision: Decision | None, job: QueuedJob, withheld: Set[str]) -> 
 def _again_at(state: State, ground: Ground, ways: Sequence[Way]) -> float:
     """When the first of the GPUs with room for it may be re-cut once more; 0 when one may be now, or none has room."""
     uuids = {way.gpu.uuid for way in ways if not way.jobs and way.node in ground.recut}
-    times = [state.recuts.changed_at.get(uuid, 0.0) + state.config.planning.hysteresis_s for uuid in uuids]
-    return min(times) if times and min(times) > state.now else 0.0
+    rest_s = state.config.planning.hysteresis_s
+    changed = [state.recuts.changed_at.get(uuid, 0.0) for uuid in uuids]
+    return min((at + rest_s if abs(state.now - at) < rest_s else 0.0 for at in changed), default=0.0)
 
 
 def _gives(plan: GpuPlan, names: Set[str], ground: Ground) -> tuple[str, ...]:

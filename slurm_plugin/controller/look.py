@@ -44,8 +44,8 @@ def look(state: State, here: Mapping[str, Here], *, settled: bool) -> Sights:
 
 
 def _recent(state: State) -> frozenset[str]:
-    since = state.now - state.config.planning.hysteresis_s
-    return frozenset(uuid for uuid, at in state.recuts.changed_at.items() if at > since)
+    rest_s = state.config.planning.hysteresis_s
+    return frozenset(uuid for uuid, at in state.recuts.changed_at.items() if abs(state.now - at) < rest_s)
 
 
 def _looked(state: State, node: Here, sights: Sights, recent: Collection[str], special: Collection[str]) -> Sight:

@@ -85,7 +85,7 @@ def due(state: State, decision: Decision, known: Known) -> list[Notice]:
     jobs = {job.job_id: job for job in state.jobs if not job.on_nodes}
     waiting = (one for one in demands(state) if state.now - one.submitted_at >= AFTER_S)
     first = dict.fromkeys(one.job_id for one in heapq.nsmallest(FIRST, waiting, key=lambda one: one.rank))
-    look = [jobs[job_id] for job_id in first if state.now - known.looked_at.get(job_id, -CALM_S) >= CALM_S]
+    look = [jobs[job_id] for job_id in first if abs(state.now - known.looked_at.get(job_id, -CALM_S)) >= CALM_S]
     for job in look[: A_ROUND - len(wrong)]:
         said = notice.waits(explain(state, decision, job), _clock(state.now), private=known.private)
         wrong.append(Notice(run=_run(job), note=said))

@@ -130,7 +130,7 @@ def _hopeless(state: State, node: Here, gpu: Gpu, target: Target) -> str:
         return "the step failed"
     if state.paused and gpu.uuid not in state.held_gpus:
         return "re-cutting was paused"
-    if state.now - target.since > TARGET_S:
+    if abs(state.now - target.since) > TARGET_S:  # the clock may have been set back
         return f"it was not done within {TARGET_S:g} s"
     taken = {*node.state.view.holder, *node.reserved}
     busy = [(i.profile, i.start) for i in gpu.instances if i.uuid in taken or i.foreign]
@@ -153,7 +153,7 @@ def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], la
         return replace(now, targets={}, rooms={}, lacking_since=0.0)
     state = replace(state, recuts=now)
     since = (now.lacking_since or state.now) if lacking else 0.0
-    if lacking and state.now - since < state.config.planning.batch_window_s:
+    if lacking and abs(state.now - since) < state.config.planning.batch_window_s:
         return replace(now, lacking_since=since, why="begins in a moment, others may come along (batch_window_s)")
     answer = _answer(state, here, demands, lacking=lacking)
     if answer is None:
@@ -212,7 +212,7 @@ def _answer(
     if state.quiet_min:
         return None
     restore = not lacking and not state.recuts.targets
-    if restore and state.now - state.recuts.looked_at < RESTORE_S:
+    if restore and abs(state.now - state.recuts.looked_at) < RESTORE_S:
         return None
     question = ask(state, here, demands, replace(limits, restore=restore), settled=True)
     if question.problem == state.recuts.vain:

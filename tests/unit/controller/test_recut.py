@@ -370,3 +370,28 @@ def test_a_slice_in_room_that_serves_the_job_as_it_is_is_offered(asked: str) -> 
             break
     assert not world.waiting
     assert len(world.jobs) == 7
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_from_being_cut() -> None:
+    world = cluster(SEVEN, planning=Planning(follow=Follow.QUEUE, batch_window_s=1.0, hysteresis_s=60.0))
+    world.group = pools.group("n1", layout={"3g.40gb": 2})
+    world.now = 10_000.0
+    passes(world, 3)
+    assert shapes(world, "n1") == ["3g.40gb", "3g.40gb"]
+    world.submit("7g.80gb")
+    passes(world, 1)
+    world.now -= 3600.0
+    passes(world, 1)
+    world.now += 1.0
+    passes(world)
+    assert shapes(world, "n1") == ["7g.80gb"]
+
+
+def test_nothing_but_a_default_is_waited_for_when_the_clock_is_set_back() -> None:
+    world = cluster(SEVEN)
+    world.now = 10_000.0
+    passes(world, 1)
+    world.group = pools.group("n1", layout={"3g.40gb": 2})
+    world.now -= 3600.0
+    passes(world)
+    assert shapes(world, "n1") == ["3g.40gb", "3g.40gb"]
