@@ -40,13 +40,14 @@ async def running(
     reload: Callable[[], PoolConfig],
     on_end: Callable[[], None],
     clock: Callable[[], float] = time.time,
+    tick: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[tuple[Engine, int]]:
     """A controller that serves while the context is open: (engine, port). `on_end` is called should its loop break.
 
     Raises LinkError when the port can't be had, ConfigError when the user it must run as does not exist.
     """
     operators = {0, uid_of(config.controller.user)}
-    engine = Engine(config, slurm, reload=reload, operators=operators, clock=clock)
+    engine = Engine(config, slurm, reload=reload, operators=operators, clock=clock, tick=tick)
     munge = Munge(config.controller.munge_socket)
     trusted = frozenset(operators | {os.getuid()})
     place, agents = config.controller, len(config.hosts)

@@ -41,7 +41,8 @@ class Desk:
     roster: Roster
     books: Books
     shop: Shopfront
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.time  # Unix seconds: for what is shown, and to compare with Slurm's times
+    tick: Callable[[], float] = time.monotonic  # for whatever is waited for
     steps: Steps = field(default_factory=Steps)
     decision: Decision | None = None
     decided_for: PoolConfig | None = None  # what the decision followed
@@ -59,6 +60,10 @@ class Desk:
         """Without any this may be a second controller of the pool: what jobs wait for, the other one knows."""
         return any(member.outbox is not None for member in self.roster.values())
 
+    def job_ids(self) -> set[int]:
+        """Of the queue as last read."""
+        return {job.job_id for job in self.books.jobs}
+
     def look_at(self, names: Iterable[str]) -> None:
         """A pass is to look at these nodes soon."""
         self.changed.update(names)
@@ -66,7 +71,7 @@ class Desk:
 
     def views(self, names: Iterable[str] | None = None) -> Views:
         """Of these nodes, or of all."""
-        now = self.clock()
+        now = self.tick()
         nodes = {
             name: NodeState(
                 name=name,

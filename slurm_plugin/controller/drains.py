@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from slurm_plugin.controller.desk import Desk
+from slurm_plugin.controller.due import Due, Terms
 from slurm_plugin.controller.state import Agent, NodeState
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.model import RunKey
@@ -37,6 +38,7 @@ AGAIN_S = 10.0  # until a node that is still drained is tried again, and between
 FORGOT_S = 120.0  # after a start of slurmctld: a job that is refused so soon is one whose start it forgot
 TIMES = 3  # a job that is refused so often is for a person to look at
 FORGOTTEN_S = 60.0  # between a slurmd's start and the drain for the prologs that it forgot: its waits, and ours
+REASON = "launch failed requeued held"  # Slurm's for a job that a node has refused, as squeue prints it
 _REASON = re.compile(r"Duplicate jobid(?: \[[\w.-]+@\d+\])?")
 _PROLOG = re.compile(r"Prolog error \[[\w.-]+@(\d+)\]")
 
@@ -67,40 +69,30 @@ class Drains:
     def __init__(self, desk: Desk, slurm: Slurm) -> None:
         self._desk = desk
         self._slurm = slurm
-        self._due: dict[str, float] = {}  # by node: when to act
+        self._nodes: Due[str] = Due(Terms(patience_s=PATIENCE_S, pause_s=AGAIN_S), desk.tick)
+        self._forgotten: Due[str] = Due(Terms(pause_s=AGAIN_S), desk.tick)  # slurmctld is asked once for all
         self._times: Counter[int] = Counter()  # by job: how often one was released
-        self._asked_at = -AGAIN_S  # since when slurmctld runs
-        self._some = asyncio.Event()
 
     def see(self) -> None:
         """What the last pass has read of Slurm."""
         desk = self._desk
-        names = [name for name, node in desk.books.nodes.items() if drained_by_itself(node)]
-        now = desk.clock()
-        self._due = {name: self._due.get(name, now + PATIENCE_S) for name in names}
         if self._times:
-            self._times &= Counter({job.job_id: TIMES for job in desk.books.jobs})
-        some = names or any(job.launch_failed for job in desk.books.jobs)
-        if some and desk.config.duplicate_jobid is DuplicateJobid.RESUME:
-            self._some.set()
+            self._times &= Counter(dict.fromkeys(desk.job_ids(), TIMES))
+        undo = desk.config.duplicate_jobid is DuplicateJobid.RESUME
+        drained = (name for name, node in desk.books.nodes.items() if drained_by_itself(node))
+        self._nodes.see(drained if undo else (), desk.books.nodes.keys)
+        self._forgotten.see([REASON] if undo and self._refused() else (), lambda: [REASON])
 
     async def run(self) -> None:
         """For ever, whatever Slurm says."""
-        while True:
-            await self._some.wait()
-            self._some.clear()
-            for name in [name for name, due in self._due.items() if due <= self._desk.clock()]:
-                try:
-                    await self._resume(name)
-                except SlurmError as error:
-                    log.warning("drain.not_ended", extra={"node": name, "error": str(error)})
-            try:
-                await self._release_forgotten()
-            except SlurmError as error:
-                log.warning("drain.not_released", extra={"error": str(error)})
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._nodes.run(self._resume, self._failed))
+            group.create_task(self._forgotten.run(self._release_forgotten, self._failed))
+
+    def _failed(self, what: str, error: SlurmError) -> None:
+        log.warning("drain.not_undone", extra={"what": what, "error": str(error)})
 
     async def _resume(self, name: str) -> None:
-        self._due[name] = self._desk.clock() + AGAIN_S
         (node,) = await self._slurm.nodes([name])
         if name not in self._desk.roster or not drained_by_itself(node):
             return
@@ -112,13 +104,9 @@ class Drains:
         for job in self._refused():
             await self._release(job)
 
-    async def _release_forgotten(self) -> None:
-        jobs, now = self._refused(), self._desk.clock()
-        if not jobs or now < self._asked_at + AGAIN_S:
-            return
-        self._asked_at = now
+    async def _release_forgotten(self, _: str) -> None:
         started_at = await self._slurm.started_at()
-        for job in jobs:
+        for job in self._refused():
             if job.submitted_at < started_at + FORGOT_S:
                 await self._release(job)
 
@@ -126,6 +114,7 @@ class Drains:
         return [job for job in self._desk.books.jobs if job.launch_failed and self._times[job.job_id] < TIMES]
 
     async def _release(self, job: QueuedJob) -> None:
+        """Whoever was refused so; what somebody holds by now stays held."""
         self._times[job.job_id] += 1
         log.warning("drain.release", extra={"job": job.job_id})
-        await self._slurm.release(RunKey(job_id=job.job_id, started_at=0, uid=job.uid))
+        await self._slurm.release(RunKey(job_id=job.job_id, started_at=0, uid=job.uid), REASON)

@@ -69,15 +69,17 @@ class Engine:
         reload: Callable[[], PoolConfig],
         operators: Iterable[int] = (0,),
         clock: Callable[[], float] = time.time,
+        tick: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reload = reload
         keep = Keep(config.controller.state_dir, config.controller.catalogue)
         self.desk = Desk(
             config=config,
-            roster=Roster(config, keep.load(config.hosts), clock),
+            roster=Roster(config, keep.load(config.hosts), clock, tick),
             books=Books(slurm, config.gres),
             shop=Shopfront(keep, tuple(operators)),
             clock=clock,
+            tick=tick,
         )
         self._records = Records(self.desk, keep)
         self._fences = Fences(self.desk)
@@ -128,7 +130,7 @@ class Engine:
                 released = message.released
                 self._fences.ask(Fence(member=member, job_id=released.job_id, slices=tuple(released.slices)))
             elif kind == "result":
-                self.desk.steps.ended(message.result.id, message.result.error, self.desk.clock())
+                self.desk.steps.ended(message.result.id, message.result.error, self.desk.tick())
                 self._chronicle.ended(message.result.id, message.result.error)
             self.desk.look_at([member.name])
 
@@ -261,7 +263,7 @@ class Engine:
         desk.config = config
         desk.roster.follow(config)
         desk.told.clear()
-        desk.steps.let_go(desk.clock())
+        desk.steps.let_go(desk.tick())
         for member in desk.roster.values() if config.mode is Mode.MANAGE else ():
             member.say(pb.ToAgent(retry=pb.Retry()))
         desk.books.read_all_next()
@@ -285,7 +287,7 @@ class Engine:
         if desk.decision is not None:
             decision = decision.without(desk.overtaken, desk.decision)
         desk.decision, desk.decided_for = decision, desk.config
-        desk.steps.settled((plan.gpu for plan in decision.plan if plan.action is Action.KEEP), desk.clock())
+        desk.steps.settled((plan.gpu for plan in decision.plan if plan.action is Action.KEEP), desk.tick())
         self._chronicle.see(decision)
         spoke = desk.tell(decision.offers)
         self._rescue.see(decision.lost)
@@ -328,7 +330,7 @@ class Engine:
         }
         for name, steps in decision.steps.items():
             for step in steps if name in same - desk.overtaken and desk.pause is None else ():
-                number = self.desk.steps.started(name, step.gpu, self.desk.clock())
+                number = self.desk.steps.started(name, step.gpu, self.desk.tick())
                 log.info("step.sent", extra={"node": name, "gpu": step.gpu, "step": number})
                 self._chronicle.sent(number, step, plans[step.gpu], for_queue=step.gpu in decision.recuts.targets)
                 self.desk.roster[name].say(pb.ToAgent(step=step_to_wire(number, step)))
@@ -338,6 +340,6 @@ class Engine:
         facts = {name: (desk.roster[name].geometry, node) for name, node in desk.books.nodes.items()}
         desk.shop.follow(desk.config, facts)
         if desk.config.mode is Mode.MANAGE:
-            now = desk.clock()
+            now = desk.tick()
             expected = {n for n, m in desk.roster.items() if not m.geometry and m.agent(now) is Agent.EXPECTED}
             await self._records.written("catalogue", desk.config.controller.catalogue, desk.shop.write(expected))

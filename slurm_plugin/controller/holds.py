@@ -7,11 +7,11 @@ has another reason, and Slurm is asked for that once more before each release: i
 Crash: the next controller finds the job as this one did.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 
 from slurm_plugin.controller.desk import Desk
+from slurm_plugin.controller.due import Due, Terms
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.history import Entry, What
 from slurm_plugin.model import RunKey
@@ -32,78 +32,52 @@ class Holds:
         self._desk = desk
         self._slurm = slurm
         self._note = note
-        self._due: dict[int, float] = {}  # by job: when to act
-        self._times: dict[int, int] = {}  # by job: how often it was released
-        self._some = asyncio.Event()
+        self._jobs: dict[int, QueuedJob] = {}
+        terms = Terms(
+            patience_s=PATIENCE_S, pause_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S, times=TIMES, at_once=AT_ONCE
+        )
+        self._due: Due[int] = Due(terms, desk.tick)
 
     def see(self) -> None:
-        """What the last pass has read of Slurm."""
-        now, jobs = self._desk.clock(), self._desk.books.jobs
-        held = [job.job_id for job in jobs if self._is_held(job)]
-        if held or self._due or self._times:
-            there = {job.job_id for job in jobs}
-            self._times = {job_id: times for job_id, times in self._times.items() if job_id in there}
-            self._due = {job_id: self._due.get(job_id, now + self._pause_s(job_id)) for job_id in held}
-        if self._ready():
-            self._some.set()
+        """What the last pass has read of Slurm: those that are held, and whom Slurm would not hold again at once."""
+        held = [job for job in self._desk.books.jobs if self._is_held(job)]
+        there = self._published() if held else set()
+        wait = self._desk.config.wait_partition
+        able = (job for job in held if wait in job.partitions or all(item.type in there for item in self._ours(job)))
+        self._jobs = {job.job_id: job for job in able}
+        self._due.see(self._jobs, self._desk.job_ids)
 
     async def run(self) -> None:
         """For ever, whatever Slurm says."""
-        while True:
-            await self._some.wait()
-            self._some.clear()
-            for job in self._ready()[:AT_ONCE]:
-                try:
-                    await self._release(job)
-                except SlurmError as error:
-                    log.warning("hold.not_released", extra={"job": job.job_id, "error": str(error)})
+        await self._due.run(self._release, self._refused)
 
-    async def _release(self, job: QueuedJob) -> None:
-        self._due.pop(job.job_id, None)
-        self._times[job.job_id] = self._times.get(job.job_id, 0) + 1
-        await self._slurm.release(RunKey(job_id=job.job_id, started_at=0, uid=job.uid), REASON)
+    async def _release(self, job_id: int) -> None:
+        job = self._jobs[job_id]
+        self._due.count(job_id)
+        await self._slurm.release(RunKey(job_id=job_id, started_at=0, uid=job.uid), REASON)
         asked = ", ".join(f"{item.name}:{item.type}" for item in self._ours(job))
-        why = f"job {job.job_id}: Slurm held it as {REASON}, and {asked} is there again"
+        why = f"job {job_id}: Slurm held it as {REASON}, and {asked} is there again"
         self._note(Entry(at=self._desk.clock(), what=What.RELEASED, why=why))
 
-    def _ready(self) -> list[QueuedJob]:
-        """Those whose time it is, and whom Slurm would not hold again at once."""
-        due = {job_id for job_id, at in self._due.items() if at <= self._desk.clock()}
-        if not due:
-            return []
-        names = self._desk.config.gres
-        published = {
-            item.type
-            for node in self._desk.books.nodes.values()
-            for item in node.gres
-            if item.name == names.name and item.count
-        }
-        return [
-            job
-            for job in self._desk.books.jobs
-            if job.job_id in due
-            and (
-                self._desk.config.wait_partition in job.partitions
-                or all(item.type in published for item in self._ours(job))
-            )
-        ]
+    def _refused(self, job_id: int, error: SlurmError) -> None:
+        log.warning("hold.not_released", extra={"job": job_id, "error": str(error)})
+
+    def _published(self) -> set[str]:
+        """The classes that some node has."""
+        name, nodes = self._desk.config.gres.name, self._desk.books.nodes.values()
+        return {item.type for node in nodes for item in node.gres if item.name == name and item.count}
 
     def _is_held(self, job: QueuedJob) -> bool:
         config = self._desk.config
-        ours = {*config.partitions, config.wait_partition}
         return (
-            job.state == "PENDING"
+            job.reason == REASON
+            and job.state == "PENDING"
             and not job.priority
-            and job.reason == REASON
             and not job.on_nodes
-            and not ours.isdisjoint(job.partitions)
+            and not {*config.partitions, config.wait_partition}.isdisjoint(job.partitions)
             and any(item.type for item in self._ours(job))
-            and self._times.get(job.job_id, 0) < TIMES
+            and not self._due.spent(job.job_id)
         )
 
     def _ours(self, job: QueuedJob) -> list[GresItem]:
         return [item for item in job.gres if item.name == self._desk.config.gres.name]
-
-    def _pause_s(self, job_id: int) -> float:
-        times = self._times.get(job_id, 0)
-        return PATIENCE_S if not times else min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (times - 1))

@@ -163,7 +163,7 @@ class Notices:
             return
         if not desk.has_agents:
             return
-        if config.notices and desk.clock() - self._read_at >= REREAD_S:
+        if config.notices and desk.tick() - self._read_at >= REREAD_S:
             await self._read()
         state = desk.state(desk.views(), config)
         jobs = {job.job_id: job for job in state.jobs}
@@ -190,6 +190,6 @@ class Notices:
         desk, known = self._desk, self._known
         found = await self._slurm.notes((*desk.config.partitions, desk.config.wait_partition))
         now = desk.clock()
-        self._read_at = now
+        self._read_at = desk.tick()
         known.private, known.notes = found.private, dict(found.by_job)
         known.since = {job_id: known.since.get(job_id, now) for job_id in found.by_job}

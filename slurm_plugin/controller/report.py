@@ -59,7 +59,7 @@ def _node(desk: Desk, name: str) -> pb.NodeStatus:
     member, decision, slurm = desk.roster[name], desk.decision, desk.books.nodes.get(name)
     offers = decision.offers.get(name, ()) if decision else ()
     problems = decision.problems.get(name, ()) if decision else ()
-    twins = member.twins.problem(desk.clock())
+    twins = member.twins.problem(desk.tick())
     return pb.NodeStatus(
         node=name,
         slurm_state=slurm.state if slurm else "",

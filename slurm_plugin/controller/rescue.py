@@ -6,12 +6,11 @@ still the same run: the decision is as old as the reading of the queue it was ma
 Crash: a job was sent back or was not; the next controller finds it as this one did.
 """
 
-import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterable
 
 from slurm_plugin.controller.desk import Desk
+from slurm_plugin.controller.due import Due, Terms
 from slurm_plugin.controller.state import LostProlog
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.ports import Slurm
@@ -29,56 +28,36 @@ class Rescue:
     def __init__(self, desk: Desk, slurm: Slurm) -> None:
         self._desk = desk
         self._slurm = slurm
-        self._due: dict[LostProlog, float] = {}  # when to act
-        self._times: Counter[int] = Counter()  # by job: how often one was sent back
+        terms = Terms(patience_s=PATIENCE_S, pause_s=AGAIN_S, times=TIMES, spacing_s=SPACING_S)
+        self._due: Due[LostProlog] = Due(terms, desk.tick, lambda one: one.job_id)
         self._told_until = 0.0
-        self._some = asyncio.Event()
 
     def see(self, lost: Iterable[LostProlog]) -> None:
-        """What the last pass found lost; whatever it did not find is so no more."""
-        now = self._desk.clock()
-        self._due = {one: self._due.get(one, now + PATIENCE_S) for one in lost}
-        if self._due:
-            self._some.set()
-        else:
-            self._forget()
-        if now >= self._told_until:
+        """What the last pass found lost."""
+        self._due.see(lost, self._desk.job_ids)
+        if self._desk.tick() >= self._told_until:
             self._desk.problems.pop("prologs", None)
-
-    def _forget(self) -> None:
-        if self._times:
-            self._times &= Counter({job.job_id: TIMES for job in self._desk.books.jobs})
 
     async def run(self) -> None:
         """For ever, whatever Slurm says."""
-        while True:
-            await self._some.wait()
-            self._some.clear()
-            while (one := self._next()) is not None:
-                try:
-                    await self._send_back(one)
-                except SlurmError as error:
-                    log.warning("prolog.not_sent_back", extra={"job": one.job_id, "error": str(error)})
-                    self._tell(f"job {one.job_id} lost its prolog, and Slurm does not take it back: {error}")
-                await asyncio.sleep(SPACING_S)
+        await self._due.run(self._send_back, self._refused)
 
-    def _next(self) -> LostProlog | None:
-        now = self._desk.clock()
-        return next((one for one, due in self._due.items() if due <= now), None)
+    def _refused(self, one: LostProlog, error: SlurmError) -> None:
+        log.warning("prolog.not_sent_back", extra={"job": one.job_id, "error": str(error)})
+        self._tell(f"job {one.job_id} lost its prolog, and Slurm does not take it back: {error}")
 
     async def _send_back(self, lost: LostProlog) -> None:
-        self._due[lost] = self._desk.clock() + AGAIN_S
         facts = {"job": lost.job_id, "started_at": lost.started_at, "nodes": lost.nodes}
         run = await self._slurm.run_of(lost.job_id)
         if run is None or run.state != "RUNNING" or (run.key.started_at, run.key.uid) != (lost.started_at, lost.uid):
             log.info("prolog.over", extra=facts)
         elif lost.ended and await self._slurm.started_at() <= lost.started_at:
             log.warning("prolog.unknown", extra=facts)  # not slurmctld has forgotten, but an agent: it may well run
-        elif self._times[lost.job_id] >= TIMES:
+        elif self._due.spent(lost):
             log.error("prolog.lost_too_often", extra=facts | {"times": TIMES})
             self._tell(f"job {lost.job_id} lost its prolog {TIMES} times and more: look at {', '.join(lost.nodes)}")
         elif run.requeue:
-            self._times[lost.job_id] += 1
+            self._due.count(lost)
             log.warning("prolog.requeue", extra=facts)
             await self._slurm.requeue(run.key)
         else:
@@ -89,4 +68,4 @@ class Rescue:
 
     def _tell(self, text: str) -> None:
         self._desk.problems["prologs"] = text
-        self._told_until = self._desk.clock() + TOLD_S
+        self._told_until = self._desk.tick() + TOLD_S

@@ -29,8 +29,8 @@ class Member:
 
     name: str
     group: NodeGroup
-    clock: Callable[[], float]
-    lost_at: float
+    tick: Callable[[], float]
+    lost_at: float  # monotonic
     inventory: pb.Inventory | None = None
     spoke: bool = False  # its agent has told of it since we started; before, the inventory is from disk
     gpus: tuple[Gpu, ...] | None = None
@@ -51,7 +51,7 @@ class Member:
         return Agent.EXPECTED if now - self.lost_at < GRACE_S else Agent.AWAY
 
     def heard(self, inventory: pb.Inventory, now: float) -> bool:
-        """Take what its agent has just said; see `take`. Only now its clock can be compared."""
+        """Take what its agent has just said; see `take`. Only `now`, Unix seconds, its clock can be compared."""
         changed = self.take(inventory)
         self.spoke = True
         self.clock_ahead_s = inventory.clock - now if inventory.clock else 0.0
@@ -91,7 +91,7 @@ class Member:
         """End the session there is, if there is one."""
         outbox, self.outbox = self.outbox, None
         if outbox is not None:
-            self.lost_at = self.clock()
+            self.lost_at = self.tick()
             while not outbox.empty():
                 outbox.get_nowait()
             outbox.put_nowait(None)
@@ -109,8 +109,15 @@ class Hello:
 class Roster(Mapping[str, Member]):
     """Every node of pool.yaml by name."""
 
-    def __init__(self, config: PoolConfig, known: Mapping[str, pb.Inventory], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: PoolConfig,
+        known: Mapping[str, pb.Inventory],
+        clock: Callable[[], float],
+        tick: Callable[[], float],
+    ) -> None:
         self._clock = clock
+        self._tick = tick
         self._members: dict[str, Member] = {}
         self.follow(config)
         for name, inventory in known.items():
@@ -134,7 +141,7 @@ class Roster(Mapping[str, Member]):
         for name, group in groups.items():
             member = self._members.get(name)
             if member is None:
-                member = Member(name=name, group=group, clock=self._clock, lost_at=self._clock())
+                member = Member(name=name, group=group, tick=self._tick, lost_at=self._tick())
                 self._members[name] = member
             member.group = group
             member.look()
@@ -155,12 +162,12 @@ class Roster(Mapping[str, Member]):
 
         Raises ConfigError when the node has left the pool meanwhile, LinkError for GPUs that are not understood.
         """
-        member, now = hello.member, self._clock()
+        member = hello.member
         if self._members.get(member.name) is not member:
             raise _not_ours(member.name)
         member.hang_up()  # an older session of the same node: its agent died without a word
-        member.heard(hello.inventory, now)
-        member.twins.came(Who(peer=hello.peer, started_at=hello.inventory.started_at), now)
+        member.heard(hello.inventory, self._clock())
+        member.twins.came(Who(peer=hello.peer, started_at=hello.inventory.started_at), self._tick())
         outbox: asyncio.Queue[pb.ToAgent | None] = asyncio.Queue(OUTBOX)
         member.outbox = outbox
         reading = listen()

@@ -15,7 +15,7 @@ LONGEST_PAUSE_S = 60.0
 class _Gpu:
     node: str
     step: int = 0  # id of the one under way; 0: none
-    until: float = 0.0
+    until: float = 0.0  # monotonic, as every `now` here
     failures: int = 0
     error: str = ""
 

@@ -68,7 +68,7 @@ async def controller(
     *,
     slurm: DictSlurm | None = None,
     mode: Mode = Mode.MANAGE,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[Site]:
     place = ControllerPlace(
         listen="127.0.0.1:0", state_dir=tmp_path / "state", catalogue=tmp_path / "catalogue", munge_socket=socket
@@ -78,7 +78,12 @@ async def controller(
     sites: list[Site] = []
     broken: list[bool] = []
     async with running(
-        config, slurm, reload=lambda: sites[0].config, on_end=lambda: broken.append(True), clock=clock
+        config,
+        slurm,
+        reload=lambda: sites[0].config,
+        on_end=lambda: broken.append(True),
+        clock=clock or time.time,
+        tick=clock or time.monotonic,
     ) as (engine, port):
         sites.append(Site(config, slurm, socket, engine, f"127.0.0.1:{port}"))
         yield sites[0]

@@ -11,6 +11,7 @@ import pytest
 from slurm_plugin.controller import drains, engine, rescue
 from slurm_plugin.controller.drains import FORGOT_S
 from slurm_plugin.controller.prologs import ENDED_S
+from slurm_plugin.model import RunKey
 from slurm_plugin.pool import DuplicateJobid
 from tests.integration.controller.site import DictSlurm, ListAgent, until
 from tests.integration.controller.test_controller import Site, controller
@@ -124,6 +125,24 @@ async def test_a_job_that_its_user_holds_is_not_released(socket: Path, tmp_path:
         assert (site.slurm.resumed, site.slurm.released) == (["n1"], [])
 
 
+class HeldMeanwhile(DictSlurm):
+    """An admin holds the job between the reading of the queue and the release."""
+
+    async def release(self, run: RunKey, reason: str = "") -> None:
+        self.jobs[7] = replace(self.jobs[7], reason="JobHeldAdmin")
+        await super().release(run, reason)
+
+
+async def test_nor_one_that_an_admin_holds_at_that_moment(socket: Path, tmp_path: Path) -> None:
+    clock = Clock()
+    slurm = HeldMeanwhile({name: pools.slurm_node(name) for name in ("n1", "n2")})
+    async with controller(socket, tmp_path, slurm=slurm, clock=clock) as site, site.agent("n1", pools.SEVEN):
+        await until(lambda: site.gres("n1").get("1g.10gb") == 7)
+        drain(site)
+        await patience(site, clock)
+        assert (slurm.resumed, slurm.jobs[7].reason, slurm.released) == (["n1"], "JobHeldAdmin", [])
+
+
 async def test_a_node_where_a_forgotten_job_may_still_run_stays_drained_until_that_is_over(
     socket: Path, tmp_path: Path
 ) -> None:
@@ -195,6 +214,7 @@ async def test_a_node_that_leaves_the_pool_while_its_drain_is_looked_at_is_left_
         late = drains.Drains(desk, site.slurm)
         late.see()
         clock.now += drains.PATIENCE_S
+        late.see()
         desk.roster.follow(pools.config("n2"))
         running = asyncio.create_task(late.run())
         await some_passes(site)

@@ -58,7 +58,7 @@ async def test_each_is_put_first_once_and_again_when_it_is_still_behind(
     clock.now += firsts.AGAIN_S
     one.see({7: 2**32})
     await until(lambda: len(site.slurm.put) == 3)
-    assert site.slurm.put[2] == (7, firsts.PRIORITY_MAX, -1)
+    assert site.slurm.put[2] == (7, 2**32 - 3, -1), "2**32 - 2 is Slurm's word for no change"
 
 
 async def test_what_slurm_says_no_to_stops_nothing(

@@ -49,9 +49,9 @@ async def one_node(socket: Path, folder: Path, clock: Clock) -> AsyncIterator[tu
         yield site, n1
 
 
-def lose(site: Site, job_id: int) -> None:
+def lose(site: Site, job_id: int, started_at: int = STARTED) -> None:
     site.slurm.jobs[job_id] = replace(pools.pending(job_id, "1g.10gb"), partitions=("gpu",), reason=IN_PROLOG)
-    site.slurm.start(job_id, "n1", started_at=STARTED)
+    site.slurm.start(job_id, "n1", started_at=started_at)
 
 
 async def found(site: Site, clock: Clock) -> None:
@@ -184,7 +184,7 @@ async def test_a_job_that_loses_every_prolog_is_left_for_a_person(socket: Path, 
     clock = Clock()
     async with one_node(socket, tmp_path, clock) as (site, _):
         for times in range(1, rescue.TIMES + 1):
-            lose(site, 7)
+            lose(site, 7, STARTED - times)
             await found(site, clock)
             await sent_back(site, times)
             site.slurm.jobs[7] = pools.pending(7, "1g.10gb")

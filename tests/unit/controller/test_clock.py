@@ -10,7 +10,7 @@ NOW = 1000.0
 
 
 def member() -> Member:
-    return Member(name="n1", group=NodeGroup(hosts=("n1",)), clock=lambda: NOW, lost_at=0.0)
+    return Member(name="n1", group=NodeGroup(hosts=("n1",)), tick=lambda: NOW, lost_at=0.0)
 
 
 @pytest.mark.parametrize(("clock", "ahead"), [(NOW, 0.0), (NOW - 31, -31.0), (NOW + 31, 31.0), (0.0, 0.0)])

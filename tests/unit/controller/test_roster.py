@@ -25,7 +25,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def roster(clock: Clock) -> Roster:
-    return Roster(pools.config("n1"), {}, clock)
+    return Roster(pools.config("n1"), {}, clock, clock)
 
 
 async def never(_: pb.ToAgent) -> None:
