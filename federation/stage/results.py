@@ -18,12 +18,14 @@ from federation.stage.inputs import MOST_ASKED
 from federation.wire.convert import key_from_wire
 
 MOST_LISTS = 256  # that are remembered; one that is not is made again
+MOST_LISTED = 2 * MAX_CHUNKS  # files and chunks of them all
 
 
 class Results:
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
         self._lists: dict[Key, tuple[Listed, ...]] = {}
+        self._listed = 0  # files and chunks in them
 
     async def results(self, site: str, request: pb.ResultsRequest) -> pb.Manifest:
         """Every file that the job's patterns mean, read to its end. Raises Refused: too many, or a path leads out."""
@@ -45,7 +47,7 @@ class Results:
             path, nth = where[sha256]
             data = await asyncio.to_thread(_read, held.account, place.folder, path, nth * CHUNK_BYTES)
             if hash_of(data) != sha256:
-                self._lists.pop(key, None)
+                self._forget(key)
                 raise Unavailable("a file has changed since it was listed")
             yield pb.Chunk(key=request.key, sha256=sha256, data=data)
 
@@ -53,16 +55,25 @@ class Results:
         patterns = held.spec.outputs if held.spec is not None else ()
         place = await self._holdings.place(held)
         found = await asyncio.to_thread(_listed, held.account, place.folder, patterns)
-        if len(self._lists) >= MOST_LISTS:
-            self._lists.clear()
+        self._forget(held.attempt.key)
         self._lists[held.attempt.key] = found
+        self._listed += _weight(found)
+        while len(self._lists) > MOST_LISTS or self._listed > MOST_LISTED:
+            self._forget(next(iter(self._lists)))  # the oldest
         return found
+
+    def _forget(self, key: Key) -> None:
+        self._listed -= _weight(self._lists.pop(key, ()))
 
     async def _held(self, site: str, key: pb.Key) -> Held:
         held = await self._holdings.of(site, key_from_wire(key))
         if held.attempt.state is not Target.ENDED:
             raise Refused(f"the attempt is {held.attempt.state.value}: it has no results")
         return held
+
+
+def _weight(files: Sequence[Listed]) -> int:
+    return sum(1 + len(one.chunks) for one in files)
 
 
 def manifest_file(one: Listed) -> pb.File:
