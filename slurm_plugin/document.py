@@ -67,13 +67,18 @@ def read_file(path: Path, *, example: str = "") -> str:
         raise ConfigError(f"can't read {path}: {error.strerror or error}") from None
 
 
+def check_length(text: str, source: str) -> None:
+    """Raises ConfigError."""
+    if len(text) > FILE_BYTES:
+        raise ConfigError(f"{source} is longer than {FILE_BYTES} bytes")
+
+
 class Document:
     """The data of a YAML text, and the line of each part of it."""
 
     def __init__(self, text: str, source: str, *, example: str) -> None:
         """Raises ConfigError. `example`: the file that shows how it is done."""
-        if len(text) > FILE_BYTES:
-            raise ConfigError(f"{source} is longer than {FILE_BYTES} bytes")
+        check_length(text, source)
         self.source = source
         self._lines: dict[Place, int] = {}
         try:

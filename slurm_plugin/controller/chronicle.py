@@ -38,7 +38,6 @@ class Chronicle:
         self._lost = 0
         self._sent: dict[int, tuple[Entry, bool]] = {}  # step -> what it does; is it for the queue?
         self._margins: dict[str, tuple[int, bool]] = {}  # guarantee -> the least it had to spare, and does it lack now
-        self._reading = asyncio.Lock()
         self.note(Entry(at=clock(), what=What.STARTED))
 
     # -- what happens
@@ -142,11 +141,10 @@ class Chronicle:
 
     async def read(self, node: str, since: float, limit: int) -> History:
         """Raises RequestError when the file can't be read."""
-        async with self._reading:  # any user may ask: one at a time
-            try:
-                entries, more = await asyncio.to_thread(self._file.read, node, since, limit or LIMIT)
-            except OSError as error:
-                raise RequestError(f"the history can't be read: {error.strerror}") from None
+        try:
+            entries, more = await asyncio.to_thread(self._file.read, node, since, limit or LIMIT)
+        except OSError as error:
+            raise RequestError(f"the history can't be read: {error.strerror}") from None
         return History(entries=tuple(entries), more=more)
 
 

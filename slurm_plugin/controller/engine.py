@@ -35,6 +35,8 @@ from slurm_plugin.controller.rescue import Rescue
 from slurm_plugin.controller.roster import Member, Roster
 from slurm_plugin.controller.shopfront import Shopfront
 from slurm_plugin.controller.state import Action, Agent, Decision
+from slurm_plugin.controller.turns import Turns
+from slurm_plugin.document import check_length
 from slurm_plugin.errors import ConfigError, SlurmError
 from slurm_plugin.explanation_wire import to_wire
 from slurm_plugin.history import Entry, What
@@ -92,7 +94,8 @@ class Engine:
         self._firsts = Firsts(self.desk, slurm)
         self._ahead = Ahead(self.desk, slurm, path) if (path := config.controller.job_ids) else None
         self._applied: PoolConfig | None = None  # what the next pass is to follow
-        self._asking = asyncio.Lock()  # any user may: one at a time, beside the loop
+        self._asking = Turns()  # beside the loop
+        self._reading = Turns()
         self._applying = asyncio.Lock()
         self._failures = 0
         self.started_at = clock()
@@ -140,12 +143,13 @@ class Engine:
 
     async def explain(self, caller: Caller, job_id: int, element: int | None) -> pb.ExplainReply:
         """Why a job waits, or an element of an array. Raises RequestError."""
-        async with self._asking:
+        async with self._asking.turn(caller):
             return to_wire(await answer.explained(self.desk, caller, job_id, element))
 
-    async def plan(self, pool_yaml: str) -> pb.PlanReply:
-        """What would be done for another pool.yaml, or is being done for this one. Raises ConfigError."""
-        async with self._asking:
+    async def plan(self, caller: Caller, pool_yaml: str) -> pb.PlanReply:
+        """What would be done for another pool.yaml, or is being done for this one. Raises ConfigError, RequestError."""
+        check_length(pool_yaml, "pool.yaml")
+        async with self._asking.turn(caller):
             if pool_yaml:
                 return await preview(self.desk, await asyncio.to_thread(parse_pool, pool_yaml))
             return await preview(self.desk, self._applied or self.desk.config)
@@ -176,9 +180,10 @@ class Engine:
         """Raises RequestError."""
         return await self._pauses.follow(caller, wanted=wanted, reason=reason)
 
-    async def history(self, node: str, since: float, limit: int) -> pb.HistoryReply:
+    async def history(self, caller: Caller, node: str, since: float, limit: int) -> pb.HistoryReply:
         """Raises RequestError."""
-        return history_to_wire(await self._chronicle.read(node, since, limit))
+        async with self._reading.turn(caller):
+            return history_to_wire(await self._chronicle.read(node, since, limit))
 
     # -- the loop
 

@@ -56,7 +56,7 @@ class PoolHandler(Protocol):
 
     async def status(self) -> pool_pb2.PoolStatus: ...
 
-    async def plan(self, pool_yaml: str) -> pool_pb2.PlanReply:
+    async def plan(self, caller: Caller, pool_yaml: str) -> pool_pb2.PlanReply:
         """`pool_yaml` empty: the running one."""
 
     async def apply(self, caller: Caller) -> pool_pb2.ApplyReply: ...
@@ -66,7 +66,7 @@ class PoolHandler(Protocol):
 
     async def pause(self, caller: Caller, wanted: bool, reason: str) -> pool_pb2.PauseReply: ...
 
-    async def history(self, node: str, since: float, limit: int) -> pool_pb2.HistoryReply: ...
+    async def history(self, caller: Caller, node: str, since: float, limit: int) -> pool_pb2.HistoryReply: ...
 
 
 class Gate:
@@ -112,7 +112,7 @@ class _Servicer(pool_pb2_grpc.PoolServicer):
 
     async def Plan(self, request: pool_pb2.PlanRequest, context: Any) -> pool_pb2.PlanReply:
         plan = self._handler.plan
-        return await self._unary(context, lambda caller: plan(request.pool_yaml), trusted_only=False)  # noqa: ARG005
+        return await self._unary(context, lambda caller: plan(caller, request.pool_yaml), trusted_only=False)
 
     async def Apply(self, request: pool_pb2.ApplyRequest, context: Any) -> pool_pb2.ApplyReply:  # noqa: ARG002
         return await self._unary(context, self._handler.apply, trusted_only=True)
@@ -128,7 +128,7 @@ class _Servicer(pool_pb2_grpc.PoolServicer):
 
     async def History(self, request: pool_pb2.HistoryRequest, context: Any) -> pool_pb2.HistoryReply:
         history = self._handler.history
-        handle = lambda _: history(request.node, request.since, request.limit)  # noqa: E731
+        handle = lambda caller: history(caller, request.node, request.since, request.limit)  # noqa: E731
         return await self._unary(context, handle, trusted_only=False)
 
     async def _unary(

@@ -56,7 +56,7 @@ class Controller:
         told.nodes[0].problems.extend(self.problems)
         return told
 
-    async def plan(self, pool_yaml: str) -> pb.PlanReply:
+    async def plan(self, caller: Caller, pool_yaml: str) -> pb.PlanReply:
         self.asked.append(pool_yaml)
         if "wrong" in pool_yaml:
             raise ConfigError("pool.yaml:3: unknown key 'wrong'", hint="did you mean 'pool'?")
@@ -80,7 +80,7 @@ class Controller:
         self.asked.append(reason)
         return pb.PauseReply(pause=pb.Pause(since=1000.0, uid=0, reason=reason) if wanted else None, changed=changed)
 
-    async def history(self, node: str, since: float, limit: int) -> pb.HistoryReply:
+    async def history(self, caller: Caller, node: str, since: float, limit: int) -> pb.HistoryReply:
         self.asked.append(f"{node} {since:.0f} {limit}")
         entry = pb.HistoryEntry(at=1000.0, what="changed", node="n1", gpu="GPU-1", created=["3g.40gb@0"], why="as told")
         return pb.HistoryReply(entries=[entry], more=True) if node != "n9" else pb.HistoryReply()

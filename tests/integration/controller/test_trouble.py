@@ -14,7 +14,10 @@ from slurm_plugin import catalogue
 from slurm_plugin.controller import books, engine, loans, roster
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.drains import Drains
-from slurm_plugin.errors import ConfigError, SlurmUnavailable
+from slurm_plugin.controller.turns import CALLS_OF_ONE
+from slurm_plugin.document import FILE_BYTES
+from slurm_plugin.errors import ConfigError, RequestError, SlurmUnavailable
+from slurm_plugin.link.server import Caller
 from slurm_plugin.planning import Planning
 from slurm_plugin.pool import ControllerPlace, Mode
 from tests.integration.controller.site import DictSlurm, until
@@ -110,6 +113,22 @@ async def test_fault_that_stays_is_for_whoever_starts_the_controller_anew(
     with pytest.raises(ExceptionGroup):
         await asyncio.wait_for(one.run(), 10)
     assert one.passes == 2
+
+
+async def test_file_that_is_too_long_is_refused_before_it_waits_for_its_turn(tmp_path: Path) -> None:
+    place = ControllerPlace(state_dir=tmp_path, catalogue=tmp_path / "catalogue")
+    config = replace(pools.config("n1"), controller=place)
+    one = engine.Engine(config, DictSlurm({"n1": pools.slurm_node("n1")}), reload=lambda: config)
+    caller = Caller(uid=7, peer="ipv4:10.0.0.1:4")
+    async with one._asking.turn(Caller(uid=8, peer="")):
+        with pytest.raises(ConfigError, match="longer than"):
+            await one.plan(caller, "x" * (FILE_BYTES + 1))
+        waiting = [asyncio.create_task(one.explain(caller, 1, None)) for _ in range(CALLS_OF_ONE)]
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError, match="asked too much"):
+            await one.plan(caller, "")
+        for task in waiting:
+            task.cancel()
 
 
 async def test_write_that_was_done_and_not_answered_is_looked_at(

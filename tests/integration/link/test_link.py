@@ -50,7 +50,7 @@ class Echo:
     async def status(self) -> pb.PoolStatus:
         return pb.PoolStatus(pool="hpc")
 
-    async def plan(self, pool_yaml: str) -> pb.PlanReply:
+    async def plan(self, caller: Caller, pool_yaml: str) -> pb.PlanReply:
         raise ConfigError("pool.yaml:3: no such thing", hint="did you mean this one?")
 
     async def apply(self, caller: Caller) -> pb.ApplyReply:
@@ -62,7 +62,7 @@ class Echo:
     async def pause(self, caller: Caller, wanted: bool, reason: str) -> pb.PauseReply:
         return pb.PauseReply(pause=pb.Pause(uid=caller.uid, reason=reason) if wanted else None)
 
-    async def history(self, node: str, since: float, limit: int) -> pb.HistoryReply:
+    async def history(self, caller: Caller, node: str, since: float, limit: int) -> pb.HistoryReply:
         return pb.HistoryReply(entries=[pb.HistoryEntry(node=node, at=since, index=limit)])
 
 
