@@ -169,7 +169,7 @@ class Daemon:
             return None
         from federation.desk.overflow import OverflowAnswers
 
-        return OverflowAnswers(overflow.widening, self.runner, lambda: overflow.config)
+        return OverflowAnswers(overflow.widening, self.runner, lambda: overflow.config, overflow.loops)
 
     def _made_overflow(self) -> "Overflow | None":
         config = self.config.overflow
