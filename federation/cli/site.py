@@ -75,7 +75,7 @@ def doctor(config: Config = DEFAULT_CONFIG, socket: Socket = DEFAULT_SOCKET, jso
     try:
         problems += _in_service(peer_list(ask(socket, "peers")), pool_list(ask(socket, "pools")))
         if found.overflow is not None and (wrong := overflow_view(ask(socket, "overflow")).problem):
-            problems.append(f"jobs of the Slurm here that wait: {wrong}")
+            problems.append(f"overflow: {wrong}")
     except FedError as error:
         problems.append(f"{error}" + (f" ({error.hint})" if error.hint else ""))
     if json:

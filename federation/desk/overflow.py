@@ -1,7 +1,7 @@
 """What users are told of the overflow: which of their waiting jobs may go, which run there, and why others stay."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from federation.access.local import Caller
 from federation.config_overflow import OverflowConfig
@@ -10,6 +10,7 @@ from federation.errors import Refused, Unavailable
 from federation.overflow.burst import Burst, Phase
 from federation.overflow.bursts import bursts_of, bursts_of_array, open_bursts
 from federation.overflow.looking import Journal
+from federation.overflow.loop import Loop
 from federation.overflow.widening import Judged, Look, Tally, Widening
 from slurm_plugin.slurm.queue import has_element
 
@@ -18,8 +19,12 @@ SLURM_JOB = re.compile(r"([1-9]\d{0,9})(?:_(\d{1,9}))?")  # a token of the feder
 
 
 class OverflowAnswers:
-    def __init__(self, widening: Widening, journal: Journal, config: Callable[[], OverflowConfig]) -> None:
-        self._widening, self._journal, self._config = widening, journal, config
+    """`loops`: all that the daemon looks at for it, the widening's too."""
+
+    def __init__(
+        self, widening: Widening, journal: Journal, config: Callable[[], OverflowConfig], loops: Sequence[Loop]
+    ) -> None:
+        self._widening, self._journal, self._config, self._loops = widening, journal, config, loops
 
     async def status(self, caller: Caller, *, dry: bool) -> OverflowView:
         """The last look; `dry`: a fresh one, that says what it would do. Raises Refused, Unavailable."""
@@ -35,7 +40,7 @@ class OverflowAnswers:
             partition=config.partition,
             at=look.at,
             dry=dry,
-            problem=look.problem,
+            problem=_problem(self._loops, look),
             rules=tuple(_rules(look, config)),
             jobs=tuple(mine[:MOST_LISTED]),
             more=max(0, len(mine) - MOST_LISTED),
@@ -80,6 +85,16 @@ class OverflowAnswers:
         running = [one for one in found if one.phase is not Phase.CLOSED]
         waits = next(self._named(job_id, task), None) is not None
         return [_burst(one) for one in running or ([] if waits else found)]
+
+
+def _problem(loops: Sequence[Loop], look: Look) -> str:
+    """All that is wrong; what keeps several loops from their work, once."""
+    told: dict[str, list[str]] = {}
+    for loop in loops:
+        if loop.problem:
+            told.setdefault(loop.problem, []).append(loop.about)
+    lines = [f"{', '.join(abouts)}: {why}" for why, abouts in told.items()]
+    return "; ".join(lines if look.problem in told or not look.problem else [*lines, look.problem])
 
 
 def _burst(one: Burst) -> OverflowJobView:

@@ -124,7 +124,7 @@ class OverflowView:
     partition: str  # of the virtual nodes
     at: float  # Unix seconds of the look at the queue
     dry: bool  # nothing of it was done
-    problem: str  # why the queue could not be looked at, or a rule means nothing
+    problem: str  # what keeps the daemon from its work, or why a rule means nothing
     rules: tuple[OverflowRuleView, ...]
     jobs: tuple[OverflowJobView, ...]  # that the caller may see
     more: int  # of them that are not listed

@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from federation.config_overflow import OverflowConfig
-from federation.errors import FedError
 from federation.overflow.burst import SlurmJob
+from federation.overflow.loop import Loop
 from federation.overflow.slurm_site import SlurmSite
 from federation.ports import Now
 from slurm_plugin.controller.drains import drained_twice
-from slurm_plugin.errors import SlurmError
 from slurm_plugin.ports import SlurmNode
 
 log = logging.getLogger(__name__)
@@ -49,32 +48,24 @@ class Drains:
         self._since: dict[str, float] = {}  # by node: when it was found drained first
         self._until = 0.0  # refused jobs are looked for until then
         self._times: Counter[str] = Counter()  # by job: how often it was released
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            await self.look()
-            await asyncio.sleep(LOOK_S)
+        self.loop = Loop("drains of virtual nodes", self.look, lambda _: asyncio.sleep(LOOK_S))
 
     async def look(self) -> None:
-        """A Slurm that does not answer, or says no, is asked again by the next one."""
+        """Raises SlurmError, FedError: Slurm does not answer, or says no."""
         now = self._clock().mono
         names = tuple(name for nodes in self._config().nodes.values() for name in nodes.names)
-        try:
-            drained = [node.name for node in await self._slurm.nodes(names) if drained_twice(node)]
-            self._since = {name: self._since.get(name, now) for name in drained}
-            if drained:
-                self._until = now + RELEASE_S
-            for name in drained:
-                if now - self._since[name] >= PATIENCE_S:
-                    log.warning("drain.resume", extra={"node": name})
-                    await self._slurm.resume(name)
-            if now < self._until and not drained:
-                await self._release()
-            elif not drained:
-                self._times.clear()
-        except (SlurmError, FedError) as error:
-            log.info("drains.not_looked_at", extra={"why": str(error)})
+        drained = [node.name for node in await self._slurm.nodes(names) if drained_twice(node)]
+        self._since = {name: self._since.get(name, now) for name in drained}
+        if drained:
+            self._until = now + RELEASE_S
+        for name in drained:
+            if now - self._since[name] >= PATIENCE_S:
+                log.warning("drain.resume", extra={"node": name})
+                await self._slurm.resume(name)
+        if now < self._until and not drained:
+            await self._release()
+        elif not drained:
+            self._times.clear()
 
     async def _release(self) -> None:
         for job in await self._site.jobs_on(self._config().partition):

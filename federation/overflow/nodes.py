@@ -14,14 +14,13 @@ Crash: what was offered stays so. A job that starts then waits in its proxy for 
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from federation.config_overflow import OverflowConfig
-from federation.errors import FedError
 from federation.overflow.bursts import far_jobs
+from federation.overflow.loop import Loop
 from federation.overflow.pacing import apart_s
 from federation.overflow.told import CLOSED, OPEN, Changes, Far, Near, decide
 from federation.ports import Now
@@ -88,32 +87,22 @@ class NodesLoop:
         self._config, self._runner, self._slurm, self._clock = config, runner, slurm, clock
         self._gres = gres_of(config())
         self._moved_at = -CALM_S  # seconds that only pass: when the partition was last changed
-        self.trouble = ""  # why Slurm could not be told; empty: it was
+        self.loop = Loop("virtual nodes", self.look, lambda took_s: asyncio.sleep(apart_s(LOOK_S, took_s)))
 
     async def run(self) -> None:
         """Until cancelled. The partition is closed then: a proxy would wait for the next daemon."""
         try:
-            while True:
-                began = time.monotonic()
-                await self.look()
-                await asyncio.sleep(apart_s(LOOK_S, time.monotonic() - began))
+            await self.loop.run()
         finally:
             await self._close()
 
     async def look(self) -> None:
-        """One look, and what follows from it. What does not answer is asked again by the next one."""
+        """One look, and what follows from it. Raises SlurmError, ConfigError, FedError."""
         config = self._config()
         now = self._clock()
-        try:
-            far = await self._runner.read(lambda store: far_of(store, self._runner, now))
-            near = await self._near(config)
-            await self._tell(config, decide(config, self._gres, near, far, draining=self._runner.draining))
-        except (SlurmError, ConfigError, FedError) as error:
-            if str(error) != self.trouble:
-                log.warning("nodes.not_told", extra={"why": str(error)})
-            self.trouble = str(error)
-            return
-        self.trouble = ""
+        far = await self._runner.read(lambda store: far_of(store, self._runner, now))
+        near = await self._near(config)
+        await self._tell(config, decide(config, self._gres, near, far, draining=self._runner.draining))
 
     async def _near(self, config: OverflowConfig) -> Near:
         names = tuple(name for nodes in config.nodes.values() for name in nodes.names)

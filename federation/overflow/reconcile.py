@@ -9,13 +9,12 @@ A slurmctld that does not answer decides nothing. Crash: the next pass sees the 
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from federation.errors import FedError, Refused, Unavailable
+from federation.errors import Refused, Unavailable
 from federation.model.job import Job
 from federation.overflow import notes
 from federation.overflow.arrivals import is_over
@@ -33,6 +32,7 @@ from federation.overflow.burst import (
     without_proxy,
 )
 from federation.overflow.bursts import MOST_OPEN, by_token, drop_closed, open_bursts, save
+from federation.overflow.loop import Loop, fault
 from federation.overflow.pacing import apart_s
 from federation.overflow.slurm_side import SlurmSide, facts
 from federation.overflow.slurm_site import SlurmSite
@@ -65,52 +65,35 @@ class Reconcile:
         self._said: dict[UUID, str] = {}  # why one waits, as the log has it
         self._wake = asyncio.Event()
         self._gate = asyncio.Semaphore(AT_ONCE)
-        self._answers = True
+        self.loop = Loop("jobs that run elsewhere", self.look, self._rest)
+        self.forgets = Loop("jobs that ran elsewhere", self.forget, lambda _: asyncio.sleep(FORGET_S))
 
     def poke(self) -> None:
         """Something has just changed: look soon."""
         self._wake.set()
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._passes())
-            group.create_task(self._forgets())
+    async def _rest(self, took_s: float) -> None:
+        """What a slurmctld that comes back has forgotten is looked for soon, however long it took not to answer."""
+        rest_s = apart_s(APART_S, 0.0 if self.loop.problem else took_s)
+        await asyncio.sleep(rest_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, EVERY_S - rest_s)):
+                await self._wake.wait()
+        self._wake.clear()
 
-    async def _passes(self) -> None:
-        while True:
-            self._wake.clear()
-            began = time.monotonic()
-            try:
-                await self.look()
-            except FedError as error:
-                log.warning("bursts.not_looked_at", extra={"code": error.code, "why": str(error)})
-            took_s = time.monotonic() - began if self._answers else 0.0  # one that comes back may have forgotten a note
-            rest_s = apart_s(APART_S, took_s)
-            await asyncio.sleep(rest_s)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, EVERY_S - rest_s)):
-                    await self._wake.wait()
-
-    async def look(self) -> None:
-        """One pass. Raises FedError: the journal can't be read now."""
+    async def look(self) -> str:
+        """One pass. Tells of a fault of ours. Raises FedError: Slurm does not answer, or the journal can't be read."""
         bursts = await self._runner.read(lambda store: [(one, store.job(one.token)) for one in open_bursts(store)])
         self._unknown = {one.token: self._unknown.get(one.token, 0) for one, _ in bursts}
         self._said = {token: why for token, why in self._said.items() if token in self._unknown}
         if len(bursts) >= MOST_OPEN:
             log.warning("bursts.too_many", extra={"open": len(bursts), "looked_at": MOST_OPEN})
         if not bursts:
-            return
-        try:
-            found = await self._site.jobs([one.job_id for one, _ in bursts])
-        except Unavailable as error:
-            if self._answers:
-                log.warning("bursts.slurm_away", extra={"open": len(bursts), "why": str(error)})
-            self._answers = False
-            return
-        self._answers = True
+            return ""
+        found = await self._site.jobs([one.job_id for one, _ in bursts])
         await self._pin([(one, job) for one, fed in bursts if (job := found.get(one.job_id)) and not _done(one, fed)])
-        await asyncio.gather(*(self._alone(one, fed, found.get(one.job_id)) for one, fed in bursts))
+        told = await asyncio.gather(*(self._alone(one, fed, found.get(one.job_id)) for one, fed in bursts))
+        return next(filter(None, told), "")
 
     async def _pin(self, seen: list[tuple[Burst, SlurmJob]]) -> None:
         """All in one call. What it asked for is written down first: it gets that back once nothing of it is open."""
@@ -123,17 +106,22 @@ class Reconcile:
             for burst, job in lost:
                 log.info("burst.pinned", extra=facts(burst) | {"refused": job.name in refused})
 
-    async def _alone(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
-        """One that fails takes no other with it, and is looked at again in the next pass."""
+    async def _alone(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> str:
+        """One that fails takes no other with it, and is looked at again in the next pass. Tells of a fault of ours."""
         async with self._gate:
+            before = self._said.get(burst.token)
             try:
                 await self._settle(burst, fed, job)
             except (Unavailable, Refused) as error:
-                if self._said.get(burst.token) != str(error):
-                    log.warning("burst.waits", extra=facts(burst) | {"why": str(error)})
-                self._said[burst.token] = str(error)
-            except Exception:
-                log.exception("burst.failed", extra=facts(burst))
+                self._said[burst.token] = why = str(error)
+                if why != before:
+                    log.warning("burst.waits", extra=facts(burst) | {"why": why})
+            except Exception as error:
+                self._said[burst.token] = why = fault(error)
+                if why != before:
+                    log.exception("burst.failed", extra=facts(burst))
+                return f"job {burst.name}: {why}"
+            return ""
 
     async def _settle(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
         self._unknown[burst.token] = looks = self._unknown[burst.token] + 1 if job is None else 0
@@ -221,12 +209,6 @@ class Reconcile:
         if not job.waits:
             return False
         return not burst.partitions or not await self._site.widen([job.name], burst.partitions)
-
-    async def _forgets(self) -> None:
-        while True:
-            await asyncio.sleep(FORGET_S)
-            with suppress(FedError):
-                await self.forget()
 
     async def forget(self) -> None:
         """Drop what was closed as long ago as finished jobs are remembered."""

@@ -14,6 +14,7 @@ from federation.overflow.drains import Drains
 from federation.overflow.expected import Controller
 from federation.overflow.gateway import Gateway
 from federation.overflow.looking import Sources
+from federation.overflow.loop import Loop
 from federation.overflow.nodes import NodesLoop, gres_of
 from federation.overflow.reconcile import Place, Reconcile
 from federation.overflow.slurm_side import SlurmSide
@@ -93,10 +94,16 @@ class Overflow:
             log.info("overflow.open", extra={"partition": self._config.partition})
             yield
 
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """Each knows what is wrong with it."""
+        reconcile = self.reconcile
+        return self.widening.loop, reconcile.loop, reconcile.forgets, self.nodes.loop, self.drains.loop
+
     async def run(self) -> None:
-        """The loops, until cancelled."""
+        """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.reconcile.run())
-            group.create_task(self.widening.run())
             group.create_task(self.nodes.run())
-            group.create_task(self.drains.run())
+            for loop in self.loops:
+                if loop is not self.nodes.loop:
+                    group.create_task(loop.run())

@@ -9,18 +9,17 @@ job counts as widened here while it has both the row and the partition.
 
 import asyncio
 import logging
-import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from federation.engine.effects import Effect
-from federation.errors import FedError
 from federation.overflow import widened
 from federation.overflow.changes import Applied, Applies, Change, has_started, is_busy
 from federation.overflow.facts import Decision, Facts, Verdict, Widened, Wish
 from federation.overflow.looking import Seen, Sources, seen
+from federation.overflow.loop import Loop
 from federation.overflow.notes import word_in, worded
 from federation.overflow.offers import Market
 from federation.overflow.pacing import SHARE
@@ -91,24 +90,22 @@ class Widening:
         self._forget_at = 0.0
         self._poked = asyncio.Event()
         self._looking = asyncio.Lock()
-        self.last: Look | None = None
+        self._seen: Look | None = None
+        self.loop = Loop("jobs that wait", self._pass, self._rest)
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            began = time.monotonic()
-            try:
-                self.last = await self.look()
-            except FedError as error:
-                log.warning("overflow.no_look", extra={"why": str(error)})
-                self.last = Look(at=self._sources.clock().wall, problem=str(error))
-            except Exception as error:  # a fault of ours: the next look may be spared it
-                log.exception("overflow.failed")
-                self.last = Look(at=self._sources.clock().wall, problem=f"a fault of the daemon's: {error}")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(LOOK_S, SHARE * (time.monotonic() - began))):
-                    await self._poked.wait()
-            self._poked.clear()
+    @property
+    def last(self) -> Look | None:
+        """None: there was none yet. Of one that failed only what went wrong."""
+        return Look(at=self._sources.clock().wall, problem=self.loop.problem) if self.loop.problem else self._seen
+
+    async def _pass(self) -> None:
+        self._seen = await self.look()
+
+    async def _rest(self, took_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(LOOK_S, SHARE * took_s)):
+                await self._poked.wait()
+        self._poked.clear()
 
     def poke(self) -> None:
         """Look at once: the rules are others."""

@@ -75,7 +75,7 @@ class Scene:
     async def looks(self, *after_s: float) -> None:
         for seconds in after_s:
             self.clock.ahead_s += seconds
-            await self.drains.look()
+            await self.drains.loop.once()
 
     @property
     def released(self) -> list[str]:

@@ -127,11 +127,11 @@ async def test_a_slurm_that_does_not_answer_is_asked_again_and_ends_nothing(tmp_
     net, slurm = Net(tmp_path), Slurm(away=True)
     async with net.site("edge").up() as runner:
         loop = NodesLoop(lambda: OURS, runner, slurm, now)
-        await loop.look()
-        assert "Unable to contact" in loop.trouble
+        await loop.loop.once()
+        assert "Unable to contact" in loop.loop.problem
         slurm.away = False
-        await loop.look()
-        assert (loop.trouble, slurm.asked) == ("", 2)
+        await loop.loop.once()
+        assert (loop.loop.problem, slurm.asked) == ("", 2)
 
 
 async def test_a_journal_that_can_not_be_read_now_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,10 +143,10 @@ async def test_a_journal_that_can_not_be_read_now_ends_nothing(tmp_path: Path, m
         loop = NodesLoop(lambda: OURS, runner, slurm, now)
         with monkeypatch.context() as patch:
             patch.setattr(runner, "read", away)
-            await loop.look()
-            assert (loop.trouble, slurm.asked) == ("the journal does not answer", 0)
-        await loop.look()
-        assert (loop.trouble, slurm.asked) == ("", 1)
+            await loop.loop.once()
+            assert (loop.loop.problem, slurm.asked) == ("the journal does not answer", 0)
+        await loop.loop.once()
+        assert (loop.loop.problem, slurm.asked) == ("", 1)
 
 
 async def test_a_long_queue_is_looked_at_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +165,8 @@ async def test_a_partition_that_slurm_does_not_have_is_told(tmp_path: Path) -> N
     net, slurm = Net(tmp_path), Slurm()
     async with net.site("edge").up() as runner:
         loop = NodesLoop(lambda: replace(OURS, partition="clouds"), runner, slurm, now)
-        await loop.look()
-        assert loop.trouble == "Slurm has no partition clouds"
+        with pytest.raises(SlurmError, match="Slurm has no partition clouds"):
+            await loop.look()
 
 
 def test_slices_are_called_as_pool_yaml_says_and_the_total_is_a_virtual_nodes_own(tmp_path: Path) -> None:

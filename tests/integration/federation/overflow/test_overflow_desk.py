@@ -9,20 +9,26 @@ from federation.cli.overflow import explained, overflow_job_view, overflow_lines
 from federation.desk.overflow import MOST_LISTED, OverflowAnswers
 from federation.errors import Refused, Unavailable
 from federation.overflow.facts import Rule
+from federation.overflow.loop import Loop
 from federation.overflow.waiting import Running
 from tests.integration.federation.overflow.queue import Bench
 from tests.integration.federation.overflow.test_widening import book
 
+
+async def nothing(_: float = 0.0) -> None: ...
+
+
+OTHER = Loop("virtual nodes", nothing, nothing)
 ROOT = Caller(pid=1, uid=0, gid=0, user="root", admin=True)
 ANN = Caller(pid=1, uid=1000, gid=1000, user="ann", admin=False)
 
 
 def answers(bench: Bench) -> OverflowAnswers:
-    return OverflowAnswers(bench.widening, bench.journal, bench.config)
+    return OverflowAnswers(bench.widening, bench.journal, bench.config, (bench.widening.loop, OTHER))
 
 
 async def looked(bench: Bench) -> OverflowAnswers:
-    bench.widening.last = await bench.widening.look()
+    await bench.widening.loop.once()
     return answers(bench)
 
 
@@ -116,9 +122,22 @@ async def test_before_the_first_look_and_after_one_that_failed_nobody_is_told_a_
     with pytest.raises(Unavailable, match="not looked at the queue yet"):
         await answers(bench).status(ROOT, dry=False)
     desk = await looked(bench)
-    assert bench.widening.last is not None
-    bench.widening.last = replace(bench.widening.last, judged=(), facts=None, problem="slurmctld does not answer")
+    bench.widening.loop.problem = "slurmctld does not answer"
     found = await desk.status(ROOT, dry=False)
-    assert "wrong: slurmctld does not answer" in list(overflow_lines(found, stays=False))
+    assert "wrong: jobs that wait: slurmctld does not answer" in list(overflow_lines(found, stays=False))
+    assert [job.job for job in found.jobs] == ["1"]
     with pytest.raises(Unavailable, match="slurmctld does not answer"):
         await desk.job(ANN, "3")
+
+
+async def test_what_keeps_any_of_the_loops_from_its_work_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = await filled()
+    desk = await looked(bench)
+    monkeypatch.setattr(OTHER, "problem", "a slip of ours")
+    assert (await desk.status(ROOT, dry=False)).problem == "virtual nodes: a slip of ours"
+    bench.widening.loop.problem = "a slip of ours"
+    assert (await desk.status(ROOT, dry=False)).problem == "jobs that wait, virtual nodes: a slip of ours"
+    bench.rules = {"gpu": Rule(), "old": Rule()}
+    await bench.widening.loop.once()
+    told = (await desk.status(ROOT, dry=False)).problem
+    assert told == "virtual nodes: a slip of ours; there is a rule for old, and Slurm has no such"

@@ -499,10 +499,10 @@ async def test_one_that_fails_takes_no_other_with_it(here: Stand, monkeypatch: p
         whole = here.side.tell_time
 
         async def tell_time(burst: object, job: object, fed: object) -> None:
-            raise ZeroDivisionError
+            raise ZeroDivisionError("a slip")
 
         monkeypatch.setattr(here.side, "tell_time", tell_time)
-        await here.passes()
+        assert await here.reconcile.look() == "job 12: a fault of the daemon's: ZeroDivisionError: a slip"
         monkeypatch.setattr(here.side, "tell_time", whole)
         assert (await here.burst(good.token)).phase is Phase.STOPPING
         assert (await here.burst(bad.token)).phase is Phase.OPEN
@@ -530,15 +530,18 @@ async def test_a_long_queue_is_looked_at_less_often(
     monkeypatch.setattr(reconcile, "APART_S", 0.0)
     began: list[float] = []
 
-    async def look() -> None:
+    async def jobs(job_ids: Sequence[int]) -> dict[int, SlurmJob]:
         began.append(time.monotonic())
         here.reconcile.poke()
         await asyncio.sleep(TAKES_S)
+        if not answers:
+            raise Unavailable("slurmctld does not answer")
+        return dict(here.slurm.records)
 
     async with here.up():
-        here.reconcile._answers = answers
-        monkeypatch.setattr(here.reconcile, "look", look)
-        loop = asyncio.create_task(here.reconcile.run())
+        await here.running()
+        monkeypatch.setattr(here.slurm, "jobs", jobs)
+        loop = asyncio.create_task(here.reconcile.loop.run())
         async with asyncio.timeout(20):
             while len(began) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
@@ -553,7 +556,7 @@ async def test_the_loop_looks_again_and_soon_when_it_is_asked_to(here: Stand, mo
     monkeypatch.setattr(reconcile, "EVERY_S", 600.0)
     async with here.up():
         burst = await here.running()
-        loop = asyncio.create_task(here.reconcile.run())
+        loop = asyncio.create_task(here.reconcile.loop.run())
         await until(lambda: is_noted(here))
         here.slurm.put(replace(here.slurm.records[12], state="CANCELLED"))
         here.reconcile.poke()
@@ -579,7 +582,7 @@ async def test_the_loop_outlives_a_slurmctld_and_a_journal_that_are_away(
 
             away.setattr(here.runner, "read", read)
             here.slurm.away = True
-            loop = asyncio.create_task(here.reconcile.run())
+            loop = asyncio.create_task(here.reconcile.loop.run())
             await until(lambda: reads_again(here, read))
         here.slurm.put(replace(here.slurm.records[12], state="CANCELLED"))
         here.slurm.away = False

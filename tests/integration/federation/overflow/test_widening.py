@@ -330,7 +330,7 @@ async def test_a_look_that_fails_ends_nothing_and_is_told(wrong: Exception, monk
         raise wrong
 
     monkeypatch.setattr(bench.queue, "partitions", partitions)
-    loop = asyncio.create_task(bench.widening.run())
+    loop = asyncio.create_task(bench.widening.loop.run())
 
     async def looked() -> bool:
         return bench.widening.last is not None
