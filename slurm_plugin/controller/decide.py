@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from slurm_plugin.choice import Slice
 from slurm_plugin.controller import counts
+from slurm_plugin.controller.changing import in_turn
 from slurm_plugin.controller.demand import closing, demands, forgotten, held, maintained, over, takes_jobs, unbound
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
@@ -68,6 +69,9 @@ def decide(state: State) -> Decision:
     nodes: Mapping[str, _Node] = {
         name: _node(state, state.nodes[name], waiting_to_bind.get(name, ())) for name in sorted(state.nodes)
     }
+    if not state.paused:
+        turns = in_turn(state, {name: node.layout for name, node in nodes.items()})
+        nodes = {**nodes, **{name: replace(nodes[name], layout=layout) for name, layout in turns.items()}}
     wanted = sorted(demands(state), key=lambda demand: demand.rank)
     if part is None and (before.targets or any(follows(state, node.state) for node in nodes.values())):
         state, nodes, offering = _follow_queue(state, nodes, wanted)
@@ -399,7 +403,8 @@ def _steps(state: State, node: _Node, unpublished: bool) -> tuple[Step, ...]:
     """The changes that nothing stands in the way of any more."""
     if state.paused or node.state.agent is not Agent.CONNECTED or node.state.fault or node.state.slurm is None:
         return ()
-    plans = [p for p in node.layout.plans if p.action is Action.CHANGE and p.gpu not in state.held_gpus]
+    held, later = state.held_gpus, node.layout.later
+    plans = (p for p in node.layout.plans if p.action is Action.CHANGE and p.gpu not in held and p.gpu not in later)
     ready = (p for p in plans if not p.destroy or _may_destroy(state, node, p, unpublished))
     return tuple(Step(gpu=p.gpu, destroy=p.destroy, create=p.create) for p in ready)
 

@@ -27,6 +27,7 @@ class NodeLayout:
 
     plans: tuple[GpuPlan, ...] = ()
     away: frozenset[str] = frozenset()  # slices the layout has no place for, idle or busy
+    later: frozenset[str] = frozenset()  # GPUs whose turn to change has not come
     problems: tuple[str, ...] = ()
 
 

@@ -202,7 +202,8 @@ def _answer(
 ) -> tuple[Question, Plan] | None:
     """The plan: for the promises alone where they lack, whenever it is; else for all. None: asked before, in vain."""
     planning = state.config.planning
-    left = max(0, planning.changing_of_pool - len(state.recuts.targets))
+    changing = state.recuts.targets.keys() | (state.held_gpus - state.failed_gpus)
+    left = max(0, planning.changing_of_pool - len(changing))
     limits = Limits(changing=left, time_s=SOLVE_S)
     if state.promises:
         question = ask(state, here, demands, limits, settled=False)
