@@ -42,7 +42,7 @@ test-newest:
 	scripts/test-other --report sid
 
 soak: setup
-	$(PYTEST)
+	$(PYTEST) --hypothesis-profile=new
 
 demo: setup
 	$(BIN)/python -m slurm_plugin.lab.demo

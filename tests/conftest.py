@@ -4,6 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# `make test` looks at the same generated cases each time, and `make soak` for new ones.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("new", derandomize=False)
+settings.load_profile("same")
 
 HERE = Path(__file__).parent
 REAL = tuple(HERE / name for name in ("contract", "e2e", "integration"))  # processes, sockets, clocks that are not ours

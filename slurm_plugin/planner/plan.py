@@ -88,7 +88,7 @@ def _plan(problem: Problem, solver: Solver) -> Plan:
     asked = market(problem, wanted)
     now = stay(asked)
     if problem.guarantees and not _complete(asked, now):
-        asked = secured(asked, now)
+        asked = secured(asked, _held(problem, asked, now, solver))
         now = stay(asked)
     answer = _answer(problem, asked, now, solver)
     moves = trimmed(problem, asked, answer)
@@ -107,6 +107,17 @@ def _plan(problem: Problem, solver: Solver) -> Plan:
         solver=answer.solver,
         gap=answer.gap,
     )
+
+
+def _held(problem: Problem, asked: Market, now: Answer, solver: Solver) -> Answer:
+    """What guarantees have now. Where two can use the same slices the first in turn may have taken what only the other
+    can use: that is no more its own than it was before the plan that made room for both.
+    """
+    promised = [(pool, profile) for want, pool, profile, _ in asked.uses if asked.wants[want].promise]
+    if len(promised) == len(set(promised)):
+        return now
+    best = solver(replace(asked, changing=0), problem.limits.time_s)
+    return now if best is None else max(now, best, key=lambda answer: score(asked, answer))
 
 
 def _answer(problem: Problem, asked: Market, now: Answer, solver: Solver) -> Answer:

@@ -103,6 +103,19 @@ def test_a_guarantee_that_is_not_kept_is_a_reason_to_cut() -> None:
     assert served(found) == {"small: 3 idle": 3}
 
 
+def test_what_a_plan_made_for_two_guarantees_is_not_cut_again_for_the_first() -> None:
+    """The first can use what the second needs. Once there is enough for both it does not hold it all."""
+    state = gpu(fixed=(("2g.10gb", 2), ("1g.5gb", 5), ("1g.5gb", 6)), idle=(("1g.10gb", 0), ("1g.5gb+me", 4)))
+    first = Guarantee(name="1", gres_class="5gb", profiles=("1g.5gb", "1g.10gb"), at_least=14, idle=True)
+    second = Guarantee(name="2", gres_class="10gb", profiles=("1g.10gb",), at_least=12, held=2)
+    asked = problem([(state, 6)], guarantees=[first, second])
+    found = plan(asked)
+    assert [(step.destroy, step.create) for step in found.steps] == [((("1g.5gb+me", 4),), (("1g.5gb", 4),))]
+    assert served(found) == {"1": 6, "2": 6}
+    again = plan(replace(asked, states=after(found, asked)))
+    assert (again.steps, served(again)) == ((), {"1": 6, "2": 6})
+
+
 def test_an_account_waits_in_front_as_far_as_its_guarantee_goes() -> None:
     physics = Guarantee(
         name="physics", gres_class="3g.20gb", profiles=("3g.20gb",), at_least=2, held=1, account="physics"
