@@ -9,13 +9,17 @@ import os
 import random
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from slurm_plugin.errors import LabError
-from slurm_plugin.lab import commands, simgpu
+from slurm_plugin.lab import commands, processes, simgpu
+from slurm_plugin.lab.site import Lab
 from tests.e2e.live import Live
 
 SUBMIT_TRIES = 20  # of one job, while there may be no slurmctld
@@ -219,8 +223,39 @@ def strike(live: Live, event: str) -> bool:
     if event == RECONFIGURE:
         argv = ["scontrol", "reconfigure"]
         return subprocess.run(argv, env=live.env, capture_output=True, timeout=60, check=False).returncode == 0
+    return _killed(live.lab, event)
+
+
+class Storm:
+    """What befalls many victims at once. Each has a thread of its own, and recovers before it is hit again."""
+
+    def __init__(
+        self, victims: Mapping[str, Callable[[random.Random], None]], seed: int, within_s: float, strikes: int
+    ) -> None:
+        self.victims, self._seed, self._within_s, self._strikes = victims, seed, within_s, strikes
+        self.hits: Counter[str] = Counter()
+
+    def works(self) -> list[Callable[[], None]]:
+        return [partial(self._rage, name) for name in self.victims]
+
+    def _rage(self, name: str) -> None:
+        rng = random.Random(f"{self._seed} {name}")
+        until = time.monotonic() + self._within_s
+        for left in range(self._strikes, 0, -1):
+            time.sleep(max(0.0, rng.uniform(0.2, 1.8) * (until - time.monotonic()) / left))
+            self.victims[name](rng)
+            self.hits[name] += 1
+
+
+def kill(lab: Lab, daemon: str) -> None:
+    """One of a lab's daemons, as soon as it is up."""
+    assert processes.wait_until(partial(_killed, lab, daemon), limit_s=60.0)
+
+
+def _killed(lab: Lab, daemon: str) -> bool:
+    """False when it was down."""
     try:
-        commands.kill(live.lab.name, event, live.base)
+        commands.kill(lab.name, daemon, lab.folder.parent)
     except LabError:
         return False
     return True

@@ -4,6 +4,7 @@ VGPU_CHAOS_SEED=number runs what an earlier run did: which jobs, and what was ki
 """
 
 import random
+import re
 import tempfile
 import time
 from collections import Counter
@@ -84,6 +85,10 @@ def test_jobs_have_their_own_slices_and_end_whatever_is_killed_under_them(
     assert looked_at > jobs // 10, f"slurmctld forgot all but {looked_at} jobs with slices"
     assert [line for line in ground.told() if line[0] not in ("began", "ended")] == []
     assert watch.drained() == []
+    with_slices = {job for order in crowd.submitted if order.kind.slices for job in order.jobs}
+    plain = {int(line[2]) for line in ground.told() if line[1] not in with_slices}  # an id may have been of two jobs
+    twice = started_twice(arena) - plain
+    assert [job for job, row in rows.items() if row.job_id in twice and job in with_slices] == []
     assert failed_prologs(arena) == []
     assert watch.too_many == []
     assert watch.looks > 0
@@ -100,6 +105,7 @@ def rage(live: Live, strikes: int, within_s: float, rng: random.Random, hits: "C
 
 
 class Known(NamedTuple):
+    job_id: int
     state: str
     reason: str  # Slurm's, why it waits
     restarts: int
@@ -109,13 +115,13 @@ class Known(NamedTuple):
 
 def known(live: Live) -> dict[str, Known]:
     """Each job that slurmctld knows, by name; of an array, each element."""
-    fields = "Name:|,ArrayTaskID:|,State:|,Reason:|,RestartCnt:|,exit_code:|,PendingTime:|"
+    fields = "Name:|,ArrayTaskID:|,JobID:|,State:|,Reason:|,RestartCnt:|,exit_code:|,PendingTime:|"
     rows = live.slurm("squeue", "-h", "-a", "-r", "--states=all", "-O", fields)
     found: dict[str, Known] = {}
     for row in rows.splitlines():
-        name, task, state, reason, restarts, exit_code, waited, _ = row.split("|")
+        name, task, job_id, state, reason, restarts, exit_code, waited, _ = row.split("|")
         job = f"{name}_{task}" if task.isdecimal() else name
-        found[job] = Known(state, reason, int(restarts), exit_code, int(waited))
+        found[job] = Known(int(job_id), state, reason, int(restarts), exit_code, int(waited))
     return found
 
 
@@ -170,6 +176,15 @@ def nothing_is_left(live: Live, ground: chaos.Ground) -> None:
     assert ground.untouched()
     live.until(lambda: live.vgpu("doctor").code == 0, "doctor is content")
     assert {live.node_state(node) for node in live.lab.nodes} == {"idle"}
+
+
+def started_twice(live: Live) -> set[int]:
+    """Jobs that slurmctld sent to a node where they ran already: for each, Slurm itself drains the node."""
+    logs = (live.lab.folder / "log").glob("slurmd-*.log")
+    return {int(job) for log in logs for job in _SECOND_COPY.findall(log.read_text(errors="replace"))}
+
+
+_SECOND_COPY = re.compile(r"Job (?:Id=)?(\d+)\S* already running, do not launch second copy")
 
 
 def failed_prologs(live: Live) -> list[str]:

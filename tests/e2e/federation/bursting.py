@@ -51,14 +51,20 @@ class Bursting:
 
 
 @contextmanager
-def bursting(*, pool: bool = False, rules: str = "{}", lines: tuple[str, ...] = ()) -> Iterator[Bursting]:
-    """`pool`: both have one GPU node with agent and job_submit. At the end no daemon has logged a fault of ours."""
+def bursting(
+    *, pool: bool = False, accounting: bool = False, rules: str = "{}", lines: tuple[str, ...] = ()
+) -> Iterator[Bursting]:
+    """`pool`: both have one GPU node with agent and job_submit. `accounting`: of the Slurm whose jobs burst.
+
+    At the end no daemon has logged a fault of ours.
+    """
     ensure_people()
     with ExitStack() as stack:
         root = stack.enter_context(passable())
         plain = LabSpec(pool=pool, requeue_delay_s=REQUEUE_S, slurm_lines=(KEPT,))
         spec = replace(plain, nodes=1, gpus=1) if pool else plain
-        here = stack.enter_context(_lab("hpc", root, replace(spec, clouds=(NODE,), slurm_lines=(KEPT, *lines))))
+        bursts = replace(spec, clouds=(NODE,), slurm_lines=(KEPT, *lines), accounting=accounting)
+        here = stack.enter_context(_lab("hpc", root, bursts))
         there = stack.enter_context(_lab("cloud", root, spec))
         port = free_ports(1)[0]
         line = stack.enter_context(Line(port))

@@ -3,16 +3,19 @@
 All links between them, and the one from cloud to its login node, are lines that can be cut.
 """
 
+import random
 import re
 import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from federation.cli.main import run
 from slurm_plugin.lab import commands
@@ -51,9 +54,6 @@ class Cluster:
 
     lab: Lab
     spool: Path
-
-    def kill(self, daemon: str) -> None:
-        commands.kill(self.lab.name, daemon, self.lab.folder.parent)
 
     def resume(self) -> None:
         """What an admin does, or a pool of ours: Slurm drains a node when a number that it forgot comes again."""
@@ -161,6 +161,29 @@ def _free_ports(count: int) -> list[int]:
     return found
 
 
+class Restarts(Protocol):
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+def restart(daemon: Restarts, rng: random.Random) -> None:
+    daemon.kill()
+    time.sleep(rng.uniform(*_DOWN_S))
+    daemon.start()
+
+
+def disturb(line: Line, rng: random.Random) -> None:
+    if rng.random() < 0.5:
+        line.cut()
+        time.sleep(rng.uniform(*_CUT_S))
+    else:
+        line.hang()
+        time.sleep(rng.uniform(*_HANG_S))
+    line.restore()
+
+
+_CUT_S, _HANG_S, _DOWN_S = (0.2, 4.0), (0.5, 4.0), (0.0, 2.0)
 _HANDED = re.compile(r"slurm\.submitted job='([0-9a-f-]{36})/\d+' slurm_job='(\d+)'")
 _TWICE = "Duplicate jobid"
 _BEGIN = re.compile(r"slurmctld version \S+ started on cluster")

@@ -319,7 +319,7 @@ async def test_a_flood_of_a_users_calls_delays_no_job_start(
                 await asyncio.wait_for(flood.stdout.readline(), PATIENCE_S)
         roots = Site(site.bench, site.tasks, site.path.with_name("agent.sock.root"))
         took_s = []
-        for job_id in range(1, 21):
+        for job_id in range(1, 10):
             began = time.monotonic()
             await roots.start(job_id, "")
             took_s.append(time.monotonic() - began)
@@ -327,8 +327,8 @@ async def test_a_flood_of_a_users_calls_delays_no_job_start(
         for flood in floods:
             flood.kill()
             await flood.wait()
-    print(f"starts under flood: median {sorted(took_s)[10] * 1000:.0f} ms, longest {max(took_s) * 1000:.0f} ms")
-    assert sorted(took_s)[10] < 1.0
+    print(f"starts under flood: median {sorted(took_s)[4] * 1000:.0f} ms, longest {max(took_s) * 1000:.0f} ms")
+    assert sorted(took_s)[4] < 1.0
     assert len([one for one in caplog.records if one.message.startswith("hook.")]) <= 1
     assert roots.path.stat().st_mode & 0o777 == 0o600
 
