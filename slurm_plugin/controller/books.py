@@ -46,6 +46,7 @@ class Books:
         self.query_s = 0.0  # how long the last reading of the queue took
         self.jobs: tuple[QueuedJob, ...] = ()
         self.nodes: dict[str, SlurmNode] = {}
+        self._unknown: set[str] = set()  # of the pool, and not to Slurm, when all were read last
         self.totals: dict[str, int] = {}  # of our GRES, as last seen
         self.weights: dict[str, int] = {}  # of the memory's GRES, as last seen
         self.rivals = Rivals()
@@ -73,9 +74,9 @@ class Books:
         self._answered = time.monotonic()
         self.query_s = self._answered - began  # one that failed was long because nobody was there, not by its answer
         pool = set(pool)
-        if time.monotonic() >= self._due or self.nodes.keys() != pool:
+        if time.monotonic() >= self._due or self.nodes.keys() | self._unknown != pool:
             return await self._read_all(pool)
-        names = set(changed) & pool
+        names = set(changed) & self.nodes.keys()
         typed = {name for name in names if not counts.is_base(self.names, self.nodes[name].gres)}
         read = await self._read_some(names)
         if any(counts.is_base(self.names, self.nodes[name].gres) for name in typed & read):
@@ -149,6 +150,7 @@ class Books:
                 one.done_at = time.monotonic()
 
     async def _read_some(self, names: set[str]) -> set[str]:
+        names = names - self._unknown  # Slurm refuses them all for one unknown name
         if not names:
             return set()
         began = time.monotonic()
@@ -161,10 +163,11 @@ class Books:
         except SlurmUnavailable:
             raise
         except SlurmError:
-            self.nodes = {}  # Slurm refuses them all for one unknown name: ask for every node next time
+            self.nodes, self._unknown = {}, set()  # Slurm refuses them all for one unknown name: ask for all next time
             raise
         self.nodes = {}
         self._take((node for node in found if node.name in pool), began)
+        self._unknown = pool - self.nodes.keys()
         self._judge()
         self._due = began + min(POLL_MOST_S, max(POLL_S, POLL_SHARE * (time.monotonic() - began)))
         return set(self.nodes)
