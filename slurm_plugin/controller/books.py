@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 
 from slurm_plugin.controller import counts
+from slurm_plugin.controller.refusals import Refusals
 from slurm_plugin.controller.rivals import Rivals
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.pool import GresNames
@@ -50,6 +51,7 @@ class Books:
         self.totals: dict[str, int] = {}  # of our GRES, as last seen
         self.weights: dict[str, int] = {}  # of the memory's GRES, as last seen
         self.rivals = Rivals()
+        self.refusals = Refusals()
         self._written: dict[str, _Written] = {}
         self._taken: set[str] = set()  # nodes that lost our GRES though slurm.conf has it there
         self._had: dict[str, tuple[int, frozenset[str]]] = {}  # start of its slurmd, and every GRES seen since
@@ -116,11 +118,14 @@ class Books:
     async def write(self, gres: Gres, leave: Collection[str] = ()) -> set[str]:
         """One command for all nodes that are to have the same. Returns the nodes that may have other counts now.
 
-        Nodes that come into `leave` meanwhile are left alone. One refused text does not keep the others back.
+        Nodes that come into `leave` meanwhile are left alone; so are, for a while, those where Slurm has refused it.
+        One refused text does not keep the others back.
         """
         by_text: dict[str, list[str]] = {}
+        now = time.monotonic()
         for name, items in gres.items():
-            by_text.setdefault(format_gres(items), []).append(name)
+            if not self.refusals.rests(name, now):
+                by_text.setdefault(format_gres(items), []).append(name)
         texts = list(by_text)
         done: set[str] = set()
         for at in range(0, len(texts), WRITES_AT_ONCE):
@@ -144,8 +149,10 @@ class Books:
             raise
         except SlurmError as error:
             log.error("gres.refused", extra=facts | {"error": str(error)})  # noqa: TRY400
+            self.refusals.refused(names, str(error), time.monotonic())
         else:
             log.info("gres.published", extra=facts)
+            self.refusals.taken(names)
             for one in written.values():
                 one.done_at = time.monotonic()
 

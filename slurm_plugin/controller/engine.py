@@ -313,7 +313,8 @@ class Engine:
         async def anew() -> Gres:
             return (await self._decide(views)).gres
 
-        short = await desk.books.verify(await desk.books.write(ready, desk.overtaken), anew, desk.overtaken)
+        written = await desk.books.write(ready, desk.overtaken)
+        short = await desk.books.verify(written, anew, desk.overtaken)
         if short:
             desk.problems["counts"] = f"could not bring {', '.join(short[:10])} up to what is used"
         else:
@@ -321,7 +322,7 @@ class Engine:
         self._send_steps(decision, views)
         again = {*short, *(decision.gres.keys() - read)}
         # What was withheld and published now may be destroyed by a pass that finds it so.
-        if again or ((spoke or ready) and any(p.action is Action.CHANGE for p in decision.plan)):
+        if again or ((spoke or written) and any(p.action is Action.CHANGE for p in decision.plan)):
             desk.look_at(again)
 
     async def _decide(self, views: Views) -> Decision:

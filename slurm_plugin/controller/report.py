@@ -48,6 +48,8 @@ def _problems(desk: Desk) -> dict[str, str]:
     problems, silent_s = dict(desk.problems), desk.books.silent_s
     if rival := desk.books.rivals.problem(time.monotonic()):
         problems["rival"] = rival
+    if refused := desk.books.refusals.problem(time.monotonic()):
+        problems["refused"] = refused
     if not silent_s:
         return problems
     said = problems.get("slurm", "")
