@@ -9,6 +9,7 @@ mix. A job takes as long on a larger slice as on the one that it asked for.
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
+from benchmarks.mix import full_layouts, mix
 from benchmarks.policies import (
     Fixed,
     Follow,
@@ -35,7 +36,6 @@ from benchmarks.simulation import (
 )
 from slurm_plugin.mig.layouts import counts_of
 from slurm_plugin.planner.highs import Highs, Matrix
-from slurm_plugin.planner.mix import full_layouts, mix
 
 GPUS, MEAN_S, TICK_S = 100, 3_600.0, 600.0
 SPAN_S, WARM = 20 * MEAN_S, 0.2

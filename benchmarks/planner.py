@@ -9,13 +9,15 @@ linear program.
 
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from benchmarks.controller_pass import gpu_of
 from benchmarks.pool_files import NODES
 from benchmarks.row import Row, percentile
+from benchmarks.stock import Cell, Stock
 from slurm_plugin.controller.look import Here
 from slurm_plugin.controller.question import ask
 from slurm_plugin.controller.recuts import Recuts
@@ -29,9 +31,8 @@ from slurm_plugin.planner.greedy import greedy
 from slurm_plugin.planner.highs import Highs
 from slurm_plugin.planner.market import Market, market
 from slurm_plugin.planner.plan import plan, score
-from slurm_plugin.planner.problem import GpuState, Limits, Line, Problem, counted, wants
+from slurm_plugin.planner.problem import GpuState, Limits, Line, Problem, wants
 from slurm_plugin.planner.program import build, goals_of
-from slurm_plugin.planner.stock import Cell, Stock
 from slurm_plugin.planning import Follow, Planning
 from slurm_plugin.pool import NodeGroup, PoolConfig
 
@@ -150,6 +151,15 @@ def drawn(shapes: Shapes, size: int, seed: float) -> list[GpuState]:
 @cache
 def _state(fixed: Layout, idle: Layout) -> GpuState:
     return GpuState(model="a100", fixed=fixed, idle=idle)
+
+
+def counted(gpus: Sequence[GpuState]) -> dict[GpuState, int]:
+    """How many GPUs are in each state. Fast where equal states are mostly one object."""
+    objects = dict(zip(map(id, gpus), gpus, strict=True))
+    counts: dict[GpuState, int] = {}
+    for nth, count in Counter(map(id, gpus)).items():
+        counts[objects[nth]] = counts.get(objects[nth], 0) + count
+    return counts
 
 
 def _lines(shapes: Shapes, size: int) -> tuple[Line, ...]:

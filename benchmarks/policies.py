@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.mix import carried, mix
 from benchmarks.simulation import BITS, COMPUTE, PROFILES, SHAPES, Gpu
 from slurm_plugin.mig.geometry import Layout, Placed
-from slurm_plugin.planner.mix import carried, mix
 
 STARTS = {name: tuple((name, start) for start in shape.starts) for name, shape in SHAPES.items()}
 PRESSING = 0.95  # of the GPUs' compute: a load below finds room somewhere, and only room for large jobs must be kept

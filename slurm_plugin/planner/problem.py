@@ -1,7 +1,6 @@
 """What the planner is asked: GPUs by state, what waits, what is promised, and how much may change."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slurm_plugin.mig.geometry import Layout, Shapes
@@ -105,15 +104,6 @@ class Want:
     count: int
     tier: int
     value: int  # of one slice, among those of its tier
-
-
-def counted(gpus: Sequence[GpuState]) -> dict[GpuState, int]:
-    """How many GPUs are in each state. Fast where equal states are mostly one object."""
-    objects = dict(zip(map(id, gpus), gpus, strict=True))
-    counts: dict[GpuState, int] = {}
-    for nth, count in Counter(map(id, gpus)).items():
-        counts[objects[nth]] = counts.get(objects[nth], 0) + count
-    return counts
 
 
 def wants(problem: Problem) -> tuple[Want, ...]:

@@ -6,7 +6,7 @@ from benchmarks.simulation import PROFILES, SHAPES, Gpu
 from slurm_plugin.mig.geometry import Placed
 from slurm_plugin.planner.place import Candidate, Job, ranked
 from slurm_plugin.planner.plan import plan
-from slurm_plugin.planner.problem import GpuState, Guarantee, Limits, Line, Problem, counted
+from slurm_plugin.planner.problem import GpuState, Guarantee, Limits, Line, Problem
 
 
 class Replanning:
@@ -58,7 +58,7 @@ class Replanning:
         found = plan(
             Problem(
                 models={"a100": SHAPES},
-                states=counted([state for state, gpus in of.items() for _ in gpus]),
+                states={state: len(gpus) for state, gpus in of.items()},
                 lines=tuple(Line(name=p, profiles=(p,), count=waiting.get(p, 0)) for p in PROFILES),
                 guarantees=tuple(
                     Guarantee(name=p, gres_class=p, profiles=(p,), at_least=count, idle=True)

@@ -11,9 +11,9 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from math import inf
 
+from benchmarks.mix import full_layouts
 from slurm_plugin.mig.geometry import Shapes
 from slurm_plugin.mig.layouts import counts_of
-from slurm_plugin.planner.mix import full_layouts
 
 Counts = tuple[int, ...]  # slices of each profile, smallest first
 

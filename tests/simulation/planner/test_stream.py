@@ -2,10 +2,10 @@
 
 import pytest
 
+from benchmarks.mix import full_layouts, mix
 from benchmarks.policies import Fixed
 from benchmarks.simulation import PROFILES, SHAPES, Gpu, Job, Outcome, Run, Simulation, rates_for, stream
 from slurm_plugin.mig.geometry import Layout
-from slurm_plugin.planner.mix import full_layouts, mix
 from tests.simulation.planner.planning import Replanning
 from tests.simulation.planner.static import Asked, Bound, Counts, every_static, told
 

@@ -6,8 +6,7 @@ import pytest
 
 from slurm_plugin.mig.layouts import conflict, feasible
 from slurm_plugin.planner.place import HORIZON_S, Candidate, Job, blocking, ranked
-from slurm_plugin.planner.stock import Stock
-from tests.unit.planner.asking import A100, drawn, layouts_of, plain
+from tests.unit.planner.asking import A100, drawn, layouts_of
 
 NOW = 1_000_000.0
 HOUR = 3_600.0
@@ -77,36 +76,3 @@ def test_every_spot_is_possible_and_destroys_only_what_overlaps(seed: int) -> No
             assert conflict(A100, [*rest, spot.placed]) is None
             for gone in spot.destroys:
                 assert not feasible(A100, [spot.placed, gone])
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_stock_knows_the_best_state_while_jobs_come_and_go(seed: int) -> None:
-    shapes, rng = plain(), random.Random(seed)
-    stock = Stock(shapes, shapes)
-    gpus = [stock.cell((), ()) for _ in range(6)]
-    for cell in gpus:
-        stock.add(cell)
-    for _ in range(300):
-        name = rng.choice(sorted(shapes))
-        able = [found[0] for cell in gpus if (found := cell.spots[name])]
-        best = stock.best(name)
-        assert (best is not None) == bool(able)
-        if best and rng.random() < 0.6:
-            cell, spot = best
-            found = cell.spots[name]
-            assert found is not None
-            assert found[0] == min(able)
-            gpus[gpus.index(cell)] = stock.start(cell, spot)
-        elif busy := [nth for nth, cell in enumerate(gpus) if cell.fixed]:
-            nth = rng.choice(busy)
-            gpus[nth] = stock.end(gpus[nth], rng.choice(gpus[nth].fixed))
-        assert all(cell.count == gpus.count(cell) for cell in gpus)
-        assert all(conflict(shapes, (*cell.fixed, *cell.idle)) is None for cell in gpus)
-
-
-def test_a_state_without_gpus_gives_none() -> None:
-    stock = Stock(plain(), plain())
-    cell = stock.cell((), ())
-    assert stock.best("1g.5gb") is None
-    with pytest.raises(ValueError, match="no GPU"):
-        stock.take(cell)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from benchmarks.mix import carried, mix
 from slurm_plugin.mig.layouts import conflict, counts_of
-from slurm_plugin.planner.mix import carried, mix
 from tests.unit.planner.asking import A30, A100, plain
 
 COMPUTE = {name: shape.compute_slices for name, shape in A100.items()}

@@ -1,0 +1,4 @@
+"""What figures are measured with: that it does what it says.
+
+Not here: figures.
+"""
