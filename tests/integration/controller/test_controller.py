@@ -232,7 +232,7 @@ async def test_job_started_while_a_count_is_taken_away_is_put_right_at_once(sock
     async with controller(socket, tmp_path) as site, site.agent("n1", pools.MIXED) as n1:
         await until(lambda: site.gres("n1").get("3g.40gb") == 1 and n1.offers)
         site.slurm.jobs[1] = pools.pending(1, "3g.40gb")
-        site.slurm.before_write = lambda: site.slurm.start(1, "n1", started_at=100)
+        site.slurm.before_write = lambda: site.slurm.start(1, "n1", started_at=int(time.time()))
         site.slurm.jobs[2] = pools.pending(2, "m20", priority=9)
         await until(lambda: 1 in site.slurm.jobs and site.slurm.jobs[1].state == "RUNNING")
         await until(lambda: site.gres("n1").get("3g.40gb") == 1 and "m20" not in site.gres("n1"))
