@@ -6,7 +6,7 @@ Every method is one transaction over the journal, and tells the effects that are
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from federation.engine.attempts import retry_s
+from federation.engine.attempts import MOST_RETRY_S, retry_s
 from federation.engine.effects import Effect, Fault, FetchResults, PushInputs, Send
 from federation.engine.sites import Sites
 from federation.errors import Refused, StoreError, Unavailable
@@ -19,7 +19,8 @@ from federation.ports import Now
 from federation.store.store import Command, Kind, Store
 
 ANSWER_S = 10.0  # until a submit without an answer is sent again
-RECHOOSE_S = 15.0  # until a job that fits no pool is looked at again, when nothing else wakes it
+RECHOOSE_S = 15.0  # until a job that fits no pool is looked at again, when nothing else wakes it; later if many wait
+RECHOOSES_PER_S = 200.0  # of all of them, up to MOST_RETRY_S in all
 FOLLOW_S = 5.0  # between heartbeats
 FIRST_MOVE_S = 5.0  # until bytes that should be moving are asked for again
 LEASE_MARGIN_S, LEASE_MARGIN = 30.0, 1.1  # how much longer than the target the origin waits
@@ -44,6 +45,7 @@ class OriginSide:
         self.rules = rules
         self.more_due = False  # the last pass was a full one
         self._waits = False  # a job found no pool, and may wait yet
+        self._turn = 0.0  # Unix seconds: when the last of those that wait is looked at again
 
     # -- what users ask
 
@@ -162,7 +164,7 @@ class OriginSide:
         except StoreError:
             raise
         except Exception as error:
-            later = replace(job, due_at=now.wall + RECHOOSE_S, why="it can't be looked at: the daemon's log says why")
+            later = replace(job, due_at=self._later(store, now), why="it can't be looked at: the daemon's log says why")
             store.save_job(later, was=job)
             return [Fault(about=f"job {job.token}", error=error)]
 
@@ -198,7 +200,7 @@ class OriginSide:
         choice = choose(ask, self.sites.pools(store.jobs(), now), self.rules.placing)
         if choice.pool is None:
             self._waits = True
-            later = replace(job, due_at=now.wall + RECHOOSE_S, reasons=choice.reasons, why=choice.why)
+            later = replace(job, due_at=self._later(store, now), reasons=choice.reasons, why=choice.why)
             store.save_job(later, was=job)
             return []
         chosen = job.on(
@@ -213,6 +215,14 @@ class OriginSide:
         )
         store.save_job(chosen, was=job)
         return [Send(site=chosen.site, message=Submit(key=chosen.key, pool=chosen.pool, spec=spec))]
+
+    def _later(self, store: Store, now: Now) -> float:
+        """When one that found no pool is looked at again: one after another, or all that wait would come at once."""
+        waiting = sum(count for (state, _, _), count in store.jobs().items() if state is Origin.QUEUED)
+        spread_s = min(waiting / RECHOOSES_PER_S, MOST_RETRY_S)
+        first = now.wall + RECHOOSE_S
+        self._turn = min(max(first, self._turn + spread_s / max(1, waiting)), first + spread_s)
+        return self._turn
 
     def _submit(self, store: Store, job: Job) -> list[Effect]:
         spec = store.spec(job.token)
