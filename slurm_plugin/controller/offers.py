@@ -157,7 +157,7 @@ class _Market:
                 return nth
         return wanted
 
-    def promise(self, promise: Guarantee, ranked: Sequence[Demand], promised: frozenset[int]) -> list[Demand]:
+    def promise(self, promise: Guarantee, ranked: Sequence[Demand], promised: frozenset[int]) -> Sequence[Demand]:
         """Claim what a guarantee lacks for its own jobs, and keep what is left of it. Returns who has to claim yet.
 
         Slurm gives what is offered as a class to the first job of that class that it can start, whatever its account.
@@ -165,6 +165,8 @@ class _Market:
         slices themselves; and what one would claim that Slurm can't start now, or did not when it had its turn.
         """
         left, rest = promise.lacking, list[Demand]()
+        if not left:
+            return ranked
         same = (d for d in ranked if d.gres_class == promise.gres_class and d.job_id not in promised)
         others = [d for d in same if not _is_for(promise, d)]
         before = max(((d.priority, -d.job_id) for d in others), default=(-1, 0))

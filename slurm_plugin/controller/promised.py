@@ -62,20 +62,20 @@ def sparing(state: State, open_nodes: Collection[str], rooms: Mapping[str, Room]
     away = {uuid for gpu, one in state.recuts.targets.items() for uuid in _going(state, gpu, one)}
     asked = guarantees(state, {})
     found: dict[str, Room] = {}
-
-    def have() -> list[int]:
-        return _have(asked, _idle(state, open_nodes, away))
-
-    least = [min(one.at_least, there) for one, there in zip(asked, have(), strict=True)]
+    idle = _idle(state, open_nodes, away)
+    least = [min(one.at_least, there) for one, there in zip(asked, _have(asked, idle), strict=True)]
     jobs: dict[int, dict[str, Room]] = {}
     for gpu, room in rooms.items():
         jobs.setdefault(room.job_id, {})[gpu] = room
     for own in jobs.values():
-        before, away = away, away.union(*(_in(state, gpu, room) for gpu, room in own.items()))
-        if all(there >= needed for there, needed in zip(have(), least, strict=True)):
+        more = away.union(*(_in(state, gpu, room) for gpu, room in own.items()))
+        there = {room.node for room in own.values()}.intersection(open_nodes)
+        left = Counter(idle)
+        left.subtract(_idle(state, there, away))
+        left.update(_idle(state, there, more))
+        if all(have >= needed for have, needed in zip(_have(asked, left), least, strict=True)):
             found |= own
-        else:
-            away = before
+            away, idle = more, left
     return found
 
 
@@ -116,9 +116,13 @@ def _have(asked: Sequence[Guarantee], idle: Mapping[_Takers, int]) -> list[int]:
 
 def _idle(state: State, open_nodes: Collection[str], away: Collection[str]) -> Counter[_Takers]:
     found: Counter[_Takers] = Counter()
+    near = any(promise.reach.hosts for promise in state.promises)  # else nodes with GPUs of the same names are alike
+    known: dict[tuple[frozenset[str], str], Mapping[str, _Takers]] = {}
     for name in open_nodes:
         node = state.nodes[name]
-        takers = _takers(node, state.promises)
+        alike = (frozenset(gpu.name for gpu in node.view.gpus), name if near else "")
+        if (takers := known.get(alike)) is None:
+            takers = known[alike] = _takers(node, state.promises)
         found.update(
             takers[piece.profile]
             for piece in node.view.slices

@@ -6,6 +6,7 @@ import pytest
 
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.demand import held
+from slurm_plugin.controller.held import Held
 from slurm_plugin.controller.question import guarantees
 from slurm_plugin.controller.state import WITHHELD, Agent, Decision, NodeState, State
 from slurm_plugin.guarantees import Promise
@@ -61,6 +62,22 @@ def test_nobody_is_put_first_and_nothing_cut_for_a_guarantee_before_all_have_tol
     assert WITHHELD in offered(decide(waits), "n1")
     once = begun(PHYSICS, here=HALVES, jobs=WAIT, away=expected("n2", spoke=True))
     assert decide(once).first == {9: 10}
+
+
+def test_what_is_held_is_counted_once_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many guarantees there are, and whoever asks: there may be 100, and 56,000 slices."""
+    counted: list[State] = []
+
+    def counting(state: State) -> Held:
+        counted.append(state)
+        return held(state)
+
+    for where in ("decide", "question"):
+        monkeypatch.setattr(f"slurm_plugin.controller.{where}.held", counting)
+    idle = promise("3g.40gb", count=4, idle=True)
+    state = begun(PHYSICS, idle, here=MIXED, jobs=WAIT, away=expected("n2", spoke=True))
+    assert decide(state).recuts.targets
+    assert len(counted) == 1
 
 
 @pytest.mark.parametrize(
