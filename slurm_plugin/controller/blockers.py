@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 
-from slurm_plugin.controller.demand import closing, maintained, takes_jobs
-from slurm_plugin.controller.state import Agent, NodeState, State
-from slurm_plugin.controller.wants import Demand, OfferNode, Places
+from slurm_plugin.controller.demand import is_open, offer_node
+from slurm_plugin.controller.state import NodeState, State
+from slurm_plugin.controller.wants import Demand, Places
 from slurm_plugin.explanation import Blocker
 from slurm_plugin.mig.geometry import mask
 from slurm_plugin.mig.layouts import remaining
@@ -48,14 +48,14 @@ class Ground:
     def of(cls, state: State, demand: Demand) -> "Ground":
         profiles = state.serving.profiles.get(demand.gres_class, ())
         nodes = [node for _, node in sorted(state.nodes.items())]
-        may = Places([_offer_node(node) for node in nodes]).of(demand)
+        may = Places([offer_node(node) for node in nodes]).of(demand)
         able = [node for nth, node in enumerate(nodes) if nth in may]
-        usable = tuple(node for node in able if _open(node))
+        usable = tuple(node for node in able if is_open(node))
         return cls(
             demand=demand,
             profiles=profiles,
             open=usable,
-            closed=tuple(node for node in able if not _open(node)),
+            closed=tuple(node for node in able if not is_open(node)),
             recut=frozenset(node.name for node in able if state.config.follow(node.group) is Follow.QUEUE),
             idle={
                 node.name: tuple(
@@ -83,23 +83,6 @@ class Ground:
                     jobs = frozenset(grant.run.job_id for grant in holders if grant is not None)
                     free_at = max((ends.get(job_id, _NEVER) for job_id in jobs), default=0)
                     yield Way(node=node.name, gpu=gpu, bits=bits, jobs=jobs, free_at=free_at)
-
-
-def _offer_node(node: NodeState) -> OfferNode:
-    if node.slurm is None:
-        return OfferNode(name=node.name)
-    slurm = node.slurm
-    return OfferNode(
-        name=node.name,
-        partitions=slurm.partitions,
-        features=slurm.features,
-        maintained=maintained(slurm),
-        closing=closing(slurm),
-    )
-
-
-def _open(node: NodeState) -> bool:
-    return node.agent is Agent.CONNECTED and not node.fault and node.slurm is not None and takes_jobs(node.slurm)
 
 
 def _spots(gpu: Gpu, profiles: Sequence[str], *, recut: bool) -> Iterator[tuple[int, tuple[str, ...]]]:

@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from slurm_plugin.choice import Slice
 from slurm_plugin.controller import counts
 from slurm_plugin.controller.changing import in_turn
-from slurm_plugin.controller.demand import closing, demands, forgotten, held, maintained, over, takes_jobs, unbound
+from slurm_plugin.controller.demand import (
+    demands,
+    forgotten,
+    held,
+    is_open,
+    offer_node,
+    over,
+    takes_jobs,
+    unbound,
+)
 from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.look import Here, follows
@@ -139,14 +148,14 @@ def _follow_queue(
 def _margins(state: State, nodes: Mapping[str, _Node]) -> tuple[Margin, ...]:
     """What is kept back for a re-cut keeps no guarantee any more."""
     away = {uuid for node in nodes.values() for uuid in node.layout.away} if state.promises else ()
-    return margins(state, [name for name, node in nodes.items() if _takes_jobs(node.state)], away)
+    return margins(state, [name for name, node in nodes.items() if is_open(node.state)], away)
 
 
 def _here(state: State, nodes: Mapping[str, _Node]) -> dict[str, Here]:
     return {
         name: Here(
             state=node.state,
-            offer=_offer_node(state, node) if _takes_jobs(node.state) else None,
+            offer=_offer_node(state, node) if is_open(node.state) else None,
             reserved=node.reserved,
         )
         for name, node in nodes.items()
@@ -162,7 +171,7 @@ def _laid_out(state: State, nodes: Mapping[str, _Node]) -> dict[str, _Node]:
 
 def _offering(state: State, nodes: Mapping[str, _Node], wanted: Sequence[Demand]) -> Offering:
     return assign(
-        [_offer_node(state, node) for node in nodes.values() if _takes_jobs(node.state)],
+        [_offer_node(state, node) for node in nodes.values() if is_open(node.state)],
         wanted,
         state.present,
         state.serving,
@@ -187,10 +196,6 @@ def _loans(state: State, wanted: Iterable[Demand], offering: Offering) -> Loans:
     if state.part or state.config.mode is Mode.OBSERVE:
         return state.loans
     return state.loans.follow(wanted, offering.lent, state.jobs, state.now)
-
-
-def _takes_jobs(node: NodeState) -> bool:
-    return node.agent is Agent.CONNECTED and not node.fault and node.slurm is not None and takes_jobs(node.slurm)
 
 
 def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob]) -> _Node:
@@ -267,28 +272,18 @@ def _slurm_problems(state: State, node: NodeState) -> list[str]:
 
 def _offer_node(state: State, node: _Node) -> OfferNode:
     """What may be offered freely: neither taken, nor about to be, nor to be destroyed."""
-    view, slurm = node.state.view, node.state.slurm
-    assert slurm is not None
-    holder, away, reserved = view.holder, node.layout.away, node.reserved
-    return OfferNode(
-        name=node.state.name,
-        partitions=slurm.partitions,
-        features=slurm.features,
-        maintained=maintained(slurm),
-        closing=closing(slurm),
-        cpus=slurm.cpus,
-        cpus_free=slurm.cpus - slurm.cpus_used,
-        idle=tuple(
-            s
-            for s in view.slices
-            if s.uuid not in holder
-            and s.uuid not in reserved
-            and s.uuid not in away
-            and _open(state, s.uuid)
-            and not _spared(state, s)
-        ),
-        busy=tuple((s, holder[s.uuid].gres_class) for s in view.slices if s.uuid in holder and s.uuid not in away),
+    view, holder, away, reserved = node.state.view, node.state.view.holder, node.layout.away, node.reserved
+    idle = tuple(
+        s
+        for s in view.slices
+        if s.uuid not in holder
+        and s.uuid not in reserved
+        and s.uuid not in away
+        and _open(state, s.uuid)
+        and not _spared(state, s)
     )
+    busy = tuple((s, holder[s.uuid].gres_class) for s in view.slices if s.uuid in holder and s.uuid not in away)
+    return offer_node(node.state, idle, busy)
 
 
 def _open(state: State, uuid: str) -> bool:
@@ -308,7 +303,7 @@ def _classes(state: State, nodes: Mapping[str, _Node], offering: Offering) -> di
     """What every slice is offered as. A busy one has its job's class: that is what Slurm takes it for when it ends."""
     classes = dict(offering.classes)
     for node in nodes.values():
-        takes = _takes_jobs(node.state)
+        takes = is_open(node.state)
         for piece in node.state.view.slices:
             uuid = piece.uuid
             if uuid in classes:

@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from slurm_plugin.choice import Slice
 from slurm_plugin.controller.counts import is_base
 from slurm_plugin.controller.held import ANYBODY, Held
-from slurm_plugin.controller.state import Agent, State
-from slurm_plugin.controller.wants import Demand
+from slurm_plugin.controller.state import Agent, NodeState, State
+from slurm_plugin.controller.wants import Demand, OfferNode
 from slurm_plugin.planning import Order
 from slurm_plugin.pool import PoolConfig
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
@@ -98,16 +99,6 @@ def _demand(job: QueuedJob, item: GresItem, terms: _Terms) -> Demand:
     )
 
 
-def closing(node: SlurmNode) -> bool:
-    """An epilog runs there: nothing starts until it ends."""
-    return _has(node, "COMPLETING")
-
-
-def maintained(node: SlurmNode) -> bool:
-    """A maintenance reservation has it: only jobs of that start there."""
-    return _has(node, "MAINTENANCE")
-
-
 def _has(node: SlurmNode, token: str) -> bool:
     return any(part.rstrip(_FLAGS) == token for part in node.state.split("+"))
 
@@ -115,6 +106,29 @@ def _has(node: SlurmNode, token: str) -> bool:
 def takes_jobs(node: SlurmNode) -> bool:
     """Would Slurm start a job there at all? "IDLE+DRAIN", "DOWN*" and the like would not."""
     return not any(_CLOSED.fullmatch(token.rstrip(_FLAGS)) for token in node.state.split("+"))
+
+
+def is_open(node: NodeState) -> bool:
+    """May a job of the pool start there?"""
+    return node.agent is Agent.CONNECTED and not node.fault and node.slurm is not None and takes_jobs(node.slurm)
+
+
+def offer_node(node: NodeState, idle: tuple[Slice, ...] = (), busy: tuple[tuple[Slice, str], ...] = ()) -> OfferNode:
+    """What jobs look for in a node, as Slurm has it."""
+    slurm = node.slurm
+    if slurm is None:
+        return OfferNode(name=node.name)
+    return OfferNode(
+        name=node.name,
+        partitions=slurm.partitions,
+        features=slurm.features,
+        maintained=_has(slurm, "MAINTENANCE"),
+        closing=_has(slurm, "COMPLETING"),
+        cpus=slurm.cpus,
+        cpus_free=slurm.cpus - slurm.cpus_used,
+        idle=idle,
+        busy=busy,
+    )
 
 
 def unbound(state: State) -> dict[str, list[QueuedJob]]:
