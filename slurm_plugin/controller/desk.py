@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from slurm_plugin.controller import wire
 from slurm_plugin.controller.books import Books
 from slurm_plugin.controller.loans import Loans
-from slurm_plugin.controller.pause import Pause
 from slurm_plugin.controller.recuts import Recuts
 from slurm_plugin.controller.roster import Roster
 from slurm_plugin.controller.shopfront import Shopfront
-from slurm_plugin.controller.state import Decision, NodeState, OfferOut, Part, State
+from slurm_plugin.controller.state import Decision, NodeState, OfferOut, Part, Pause, State
 from slurm_plugin.controller.steps import Steps
 from slurm_plugin.pool import Mode, PoolConfig
 from slurm_plugin.ports import QueuedJob

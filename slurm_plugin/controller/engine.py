@@ -28,7 +28,7 @@ from slurm_plugin.controller.holds import Holds
 from slurm_plugin.controller.job_ids import Ahead
 from slurm_plugin.controller.keep import Keep
 from slurm_plugin.controller.notices import Notices
-from slurm_plugin.controller.pauses import Pauses
+from slurm_plugin.controller.pause import Pauses
 from slurm_plugin.controller.preview import mistakes, preview
 from slurm_plugin.controller.records import Records
 from slurm_plugin.controller.rescue import Rescue

@@ -8,23 +8,23 @@ import asyncio
 import contextlib
 import json
 import logging
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from slurm_plugin import atomic
+from slurm_plugin.controller.desk import Desk
+from slurm_plugin.controller.state import Pause
+from slurm_plugin.controller.wire import pause_message
 from slurm_plugin.errors import RequestError
+from slurm_plugin.history import Entry, What
+from slurm_plugin.link.server import Caller
+from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 
 log = logging.getLogger(__name__)
 
 REASON_MAX = 200  # characters
 FILE_BYTES = 4096  # longest file that is read
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
-    since: float  # Unix seconds
-    uid: int
-    reason: str = ""
 
 
 class PauseFile:
@@ -62,3 +62,26 @@ class PauseFile:
         if not self._path.parent.exists():
             self._path.parent.mkdir(parents=True, mode=0o700)
         atomic.write(self._path, json.dumps(asdict(pause)).encode(), mode=0o600)
+
+
+class Pauses:
+    def __init__(self, desk: Desk, state_dir: Path, note: Callable[[Entry], None]) -> None:
+        self._desk = desk
+        self._file = PauseFile(state_dir)
+        self._note = note
+        self._one = asyncio.Lock()
+        desk.pause = self._file.load()
+
+    async def follow(self, caller: Caller, *, wanted: bool, reason: str) -> pb.PauseReply:
+        """Stop every re-cut, or let them go on; steps under way come to their end. Raises RequestError."""
+        desk = self._desk
+        async with self._one:
+            changed = wanted != (desk.pause is not None)
+            if changed:
+                now = desk.clock()
+                pause = Pause(since=now, uid=caller.uid, reason=reason) if wanted else None
+                await self._file.set(pause)
+                desk.pause = pause
+                self._note(Entry(at=now, what=What.PAUSED if wanted else What.RESUMED, why=reason, uid=caller.uid))
+                desk.wake.set()
+            return pb.PauseReply(pause=pause_message(desk.pause), changed=changed)

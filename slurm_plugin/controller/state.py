@@ -87,6 +87,15 @@ class NodeState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Nothing is re-cut: since when, by whom and why."""
+
+    since: float  # Unix seconds
+    uid: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """Some nodes are decided alone, between two decisions about the pool."""
 

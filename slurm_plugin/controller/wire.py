@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from slurm_plugin.controller.pause import Pause
 from slurm_plugin.controller.recuts import Recuts
-from slurm_plugin.controller.state import GpuPlan, OfferOut, Serving
+from slurm_plugin.controller.state import GpuPlan, OfferOut, Pause, Serving
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.wire import shapes_to_wire
 

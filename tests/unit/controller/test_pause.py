@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.controller.pause import Pause, PauseFile
+from slurm_plugin.controller.pause import PauseFile
+from slurm_plugin.controller.state import Pause
 
 
 async def test_it_comes_back_and_goes(tmp_path: Path) -> None:
