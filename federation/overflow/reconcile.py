@@ -65,6 +65,7 @@ class Reconcile:
         self._said: dict[UUID, str] = {}  # why one waits, as the log has it
         self._wake = asyncio.Event()
         self._gate = asyncio.Semaphore(AT_ONCE)
+        self._answers = True  # Slurm did, when it was asked last
         self.loop = Loop("jobs that run elsewhere", self.look, self._rest)
         self.forgets = Loop("jobs that ran elsewhere", self.forget, lambda _: asyncio.sleep(FORGET_S))
 
@@ -74,7 +75,7 @@ class Reconcile:
 
     async def _rest(self, took_s: float) -> None:
         """What a slurmctld that comes back has forgotten is looked for soon, however long it took not to answer."""
-        rest_s = apart_s(APART_S, 0.0 if self.loop.problem else took_s)
+        rest_s = apart_s(APART_S, took_s if self._answers else 0.0)
         await asyncio.sleep(rest_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, EVERY_S - rest_s)):
@@ -90,7 +91,9 @@ class Reconcile:
             log.warning("bursts.too_many", extra={"open": len(bursts), "looked_at": MOST_OPEN})
         if not bursts:
             return ""
+        self._answers = False
         found = await self._site.jobs([one.job_id for one, _ in bursts])
+        self._answers = True
         await self._pin([(one, job) for one, fed in bursts if (job := found.get(one.job_id)) and not _done(one, fed)])
         told = await asyncio.gather(*(self._alone(one, fed, found.get(one.job_id)) for one, fed in bursts))
         return next(filter(None, told), "")

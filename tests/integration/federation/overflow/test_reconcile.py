@@ -522,9 +522,9 @@ async def test_closed_ones_are_remembered_as_long_as_jobs(here: Stand) -> None:
         assert await here.runner.read(lambda store: store.rows("burst", token=burst.token.bytes)) == []
 
 
-@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize(("answers", "slips"), [(True, False), (True, True), (False, False)])
 async def test_a_long_queue_is_looked_at_less_often(
-    here: Stand, monkeypatch: pytest.MonkeyPatch, answers: bool
+    here: Stand, monkeypatch: pytest.MonkeyPatch, answers: bool, slips: bool
 ) -> None:
     """Also when somebody asks for a look all the time; not one of which Slurm does not tell."""
     monkeypatch.setattr(reconcile, "APART_S", 0.0)
@@ -541,6 +541,8 @@ async def test_a_long_queue_is_looked_at_less_often(
     async with here.up():
         await here.running()
         monkeypatch.setattr(here.slurm, "jobs", jobs)
+        if slips:
+            monkeypatch.setattr(reconcile, "without_proxy", None)
         loop = asyncio.create_task(here.reconcile.loop.run())
         async with asyncio.timeout(20):
             while len(began) < 2:  # noqa: ASYNC110
