@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from benchmarks.pool_files import GPUS, NODES
 from benchmarks.row import Row
 from slurm_plugin.classes import build
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.state import NodeState, NodeView, Serving, State
+from slurm_plugin.controller.wants import Asked
 from slurm_plugin.mig.geometry import Product
 from slurm_plugin.mig.products import product_named
 from slurm_plugin.model import Gpu, GpuProfile, Grant, Instance, MigMode, RunKey
@@ -76,16 +78,16 @@ def one_process() -> dict[str, float]:
     times: list[float] = []
     present: dict[str, str] = {}
     assigned: dict[str, int] = {}
+    asked = Asked()
     for _ in range(PASSES):
         start = time.perf_counter()
         jobs, nodes = _read(reading, queue_text, node_text)
         states = {name: NodeState(name=name, group=group, view=views[name], slurm=nodes[name]) for name in names}
-        decision = decide(
-            State(config=config, serving=serving, nodes=states, jobs=jobs, present=present, assigned=assigned)
-        )
+        state = State(config=config, serving=serving, nodes=states, jobs=jobs, present=present, assigned=assigned)
+        decision = decide(replace(state, asked=asked))
         times.append(time.perf_counter() - start)
         present = {offer.slice: offer.gres_class for offers in decision.offers.values() for offer in offers}
-        assigned = dict(decision.assigned)
+        assigned, asked = dict(decision.assigned), decision.asked
     if len(jobs) != NODES * GPUS + PENDING or len(present) != NODES * GPUS * len(LAYOUT):
         raise RuntimeError("the pass did not see the whole pool")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

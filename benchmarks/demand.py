@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.controller_pass import gpu_of
@@ -23,7 +24,7 @@ from benchmarks.slurmctld import Controller, controller, munged
 from benchmarks.submit import tmpfs
 from slurm_plugin.classes import build
 from slurm_plugin.controller.decide import decide
-from slurm_plugin.controller.state import NodeState, NodeView, Serving, State
+from slurm_plugin.controller.state import Decision, NodeState, NodeView, Serving, State
 from slurm_plugin.mig.products import product_named
 from slurm_plugin.pool import NodeGroup, PoolConfig
 from slurm_plugin.ports import QueuedJob, SlurmNode
@@ -156,7 +157,7 @@ class _Pool:
             )
             for nth, host in enumerate(HOSTS)
         }
-        self._loans = State(config=self._config, serving=self._serving, nodes={}).loans
+        self._last: Decision | None = None
 
     def decide(self, jobs: tuple[QueuedJob, ...]) -> None:
         state = State(
@@ -164,10 +165,11 @@ class _Pool:
             serving=self._serving,
             nodes=self._nodes,
             jobs=jobs,
-            loans=self._loans,
             now=time.time(),
         )
-        self._loans = decide(state).loans
+        if (last := self._last) is not None:
+            state = replace(state, loans=last.loans, asked=last.asked)
+        self._last = decide(state)
 
 
 def _slurm_node(name: str) -> SlurmNode:

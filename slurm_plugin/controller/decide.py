@@ -13,7 +13,7 @@ from slurm_plugin.choice import Slice
 from slurm_plugin.controller import counts
 from slurm_plugin.controller.changing import in_turn
 from slurm_plugin.controller.demand import (
-    demands,
+    asked,
     forgotten,
     held,
     is_open,
@@ -81,7 +81,8 @@ def decide(state: State) -> Decision:
     if not state.paused:
         turns = in_turn(state, {name: node.layout for name, node in nodes.items()})
         nodes = {**nodes, **{name: replace(nodes[name], layout=layout) for name, layout in turns.items()}}
-    wanted = sorted(demands(state), key=lambda demand: demand.rank)
+    wanted, knows = asked(state)
+    wanted.sort(key=lambda demand: demand.rank)
     if part is None and (before.targets or any(follows(state, node.state) for node in nodes.values())):
         state, nodes, offering = _follow_queue(state, nodes, wanted)
     else:
@@ -111,6 +112,7 @@ def decide(state: State) -> Decision:
         forgotten=state.forgotten,
         first={} if state.begins else offering.first,
         loans=_loans(state, wanted, offering),
+        asked=knows,
         recuts=before if state.config.mode is Mode.OBSERVE else replace(state.recuts, kept=offering.kept),
         margins=_margins(state, nodes) if part is None else (),
     )

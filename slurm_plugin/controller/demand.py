@@ -9,7 +9,7 @@ from slurm_plugin.choice import Slice
 from slurm_plugin.controller.counts import is_base
 from slurm_plugin.controller.held import ANYBODY, Held
 from slurm_plugin.controller.state import Agent, NodeState, State
-from slurm_plugin.controller.wants import Demand, OfferNode
+from slurm_plugin.controller.wants import Asked, Demand, OfferNode
 from slurm_plugin.planning import Order
 from slurm_plugin.pool import PoolConfig
 from slurm_plugin.ports import GresItem, QueuedJob, SlurmNode
@@ -24,9 +24,14 @@ _FLAGS = "~#!%$@^-"  # marks behind a state that do not close a node by themselv
 
 def demands(state: State) -> list[Demand]:
     """The pending jobs that more slices would start; for a part of the pool, those that did not find them elsewhere."""
+    return asked(state)[0]
+
+
+def asked(state: State) -> tuple[list[Demand], Asked]:
+    """The same, and what the next pass may know of it: a job that is read as before is the same object, and asks so."""
     terms = _Terms.of(state.config)
-    known = _made.get(terms, {})
-    made: _Made = {}
+    known = state.asked.by_job if state.asked.terms == terms else {}
+    made: dict[int, tuple[QueuedJob, tuple[Demand, ...]]] = {}
     found = []
     for job in state.jobs:
         if job.eligible and not job.on_nodes and (state.part is None or job.job_id in state.part.waiting):
@@ -37,10 +42,7 @@ def demands(state: State) -> list[Demand]:
             for demand in one[1]:
                 if demand.gres_class in state.serving.profiles:
                     found.append(state.loans.ranked(demand, state.now))
-    if state.part is None:
-        _made.clear()
-        _made[terms] = made
-    return found
+    return found, Asked(terms=terms, by_job=made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +60,6 @@ class _Terms:
             partitions=frozenset(config.partitions),
             first_come=config.planning.order is Order.FIRST_COME,
         )
-
-
-_Made = dict[int, tuple[QueuedJob, tuple[Demand, ...]]]
-# The demands of the last pass: a job that is read as it was before is the same object, and asks for the same.
-_made: dict[_Terms, _Made] = {}
 
 
 def wants(job: QueuedJob, config: PoolConfig) -> Iterator[Demand]:

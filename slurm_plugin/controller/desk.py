@@ -18,6 +18,7 @@ from slurm_plugin.controller.roster import Roster
 from slurm_plugin.controller.shopfront import Shopfront
 from slurm_plugin.controller.state import Decision, NodeState, OfferOut, Part, Pause, State
 from slurm_plugin.controller.steps import Steps
+from slurm_plugin.controller.wants import Asked
 from slurm_plugin.pool import Mode, PoolConfig
 from slurm_plugin.ports import QueuedJob
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
@@ -112,6 +113,7 @@ class Desk:
                 for name, view in views.nodes.items()
             },
             jobs=self.books.jobs if jobs is None else jobs,
+            asked=self.decision.asked if self.decision else Asked(),
             present=self.present,
             assigned=self.decision.assigned if self.decision and known else {},
             loans=self.decision.loans if self.decision else Loans(),

@@ -8,6 +8,7 @@ from slurm_plugin.choice import Slice, slices_of
 from slurm_plugin.controller.held import Held
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.recuts import Recuts
+from slurm_plugin.controller.wants import Asked
 from slurm_plugin.guarantees import Margin, Promise
 from slurm_plugin.model import Gpu, Grant, Step
 from slurm_plugin.planning import Reach
@@ -115,6 +116,7 @@ class State:
     serving: Serving
     nodes: Mapping[str, NodeState]
     jobs: tuple[QueuedJob, ...] = ()
+    asked: Asked = field(default_factory=Asked, compare=False, repr=False)  # by the jobs of the last decision
     present: Mapping[str, str] = field(default_factory=dict)  # slice -> class it is offered as now
     assigned: Mapping[str, int] = field(default_factory=dict)  # GPU -> which share of its group
     loans: Loans = field(default_factory=Loans)  # what pending jobs had of the offers so far
@@ -186,6 +188,7 @@ class Decision:
     waiting: frozenset[int] = frozenset()  # jobs that did not find what they need
     loans: Loans = field(default_factory=Loans)
     recuts: Recuts = field(default_factory=Recuts)
+    asked: Asked = field(default_factory=Asked, compare=False, repr=False)  # for the next one
     margins: tuple[Margin, ...] = ()  # of the guarantees; empty too when that can't be told
     lost: tuple[LostProlog, ...] = ()  # what to send back
     forgotten: frozenset[str] = frozenset()  # nodes where a job runs that Slurm says waits

@@ -1,11 +1,12 @@
 """PURE: what a pending job wants of the pool, and on which nodes it may have it."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import nsmallest
 
 from slurm_plugin.choice import Slice
+from slurm_plugin.ports import QueuedJob
 
 Key = tuple[Hashable, ...]
 _KEYS = 1024  # a long queue says the same few again and again
@@ -150,3 +151,11 @@ def fair(ranked: Sequence[Demand], most: int) -> tuple[Sequence[Demand], Sequenc
     chosen = set(nsmallest(most, turns, key=turns.__getitem__))
     able = [demand for demand in ranked if number[id(demand.where)] in chosen]
     return able, [demand for demand in ranked if number[id(demand.where)] not in chosen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What each job that waits asked for in the last pass. It saves work, and decides nothing."""
+
+    terms: Hashable = None  # what of a pool.yaml it depends on
+    by_job: Mapping[int, tuple[QueuedJob, tuple[Demand, ...]]] = field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from slurm_plugin.controller.demand import demands
+from slurm_plugin.controller.decide import decide
+from slurm_plugin.controller.demand import asked, demands
 from slurm_plugin.controller.state import Part, State
 from slurm_plugin.planning import Order, Planning
 from slurm_plugin.ports import QueuedJob
@@ -51,17 +52,21 @@ def test_jobs_claim_by_priority_or_by_age_as_the_pool_says() -> None:
 
 def test_a_job_that_is_read_as_before_is_not_thought_over_again() -> None:
     same, other = pending(1, "m20"), pending(2, "m20")
-    before = demands(state(same, other))
-    after = demands(state(same, replace(other, priority=5)))
+    before, known = asked(state(same, other))
+    after, _ = asked(replace(state(same, replace(other, priority=5)), asked=known))
     assert after[0] is before[0]
     assert after[1].priority == 5
-    moved = demands(replace(state(same), config=replace(pools.config("n1"), partitions=("other",))))
-    assert moved[0].partitions == ()
+    moved = replace(state(same), config=replace(pools.config("n1"), partitions=("other",)), asked=known)
+    assert demands(moved)[0].partitions == ()
 
 
-def test_a_part_of_the_pool_forgets_nothing_of_the_whole() -> None:
+def test_whoever_asks_beside_the_passes_makes_them_forget_nothing() -> None:
+    """Such as a plan for another pool.yaml, or a fence, which looks at a part of the queue."""
     jobs = (pending(1, "m20"), pending(2, "m20"))
-    whole = demands(state(*jobs))
-    part = demands(replace(state(jobs[0]), part=Part(freed=frozenset(), waiting=frozenset({1}))))
-    assert part == whole[:1]
-    assert demands(state(*jobs))[1] is whole[1]
+    first = decide(state(*jobs))
+    before = [demand for _, some in first.asked.by_job.values() for demand in some]
+    decide(replace(state(jobs[0], order=Order.FIRST_COME), asked=first.asked))
+    part = replace(state(jobs[0]), part=Part(freed=frozenset(), waiting=frozenset({1})), asked=first.asked)
+    assert demands(part)[0] is before[0]
+    after = demands(replace(state(*jobs), asked=first.asked))
+    assert [one is two for one, two in zip(after, before, strict=True)] == [True, True]
