@@ -29,7 +29,7 @@ SELECT state, site, pool, count(*) AS n FROM jobs WHERE state != 'done' GROUP BY
 -- name: at_target
 -- To SQLite `state IN` does not imply the `!= 'done'` of the index, without which all that are remembered are looked at.
 SELECT * FROM jobs WHERE state != 'done' AND site = :site AND token > :after
-    AND state IN ('sending', 'outcome_unknown', 'accepted', 'running', 'stopping', 'requeuing')
+    AND state IN ('sending', 'outcome_unknown', 'accepted', 'running', 'stopping', 'requeuing', 'results_pending')
     ORDER BY token LIMIT :most
 -- name: leases_over_at
 SELECT * FROM jobs WHERE state != 'done' AND site = :site AND on_silence = 'replace' AND lease_s < :silence

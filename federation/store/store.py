@@ -183,7 +183,7 @@ class Store(Sums):
         return self._jobs
 
     def at_target(self, site: str, after: UUID, most: int) -> list[Job]:
-        """Jobs that a site may have, in the order of their tokens, after this one."""
+        """Jobs that a site may have, or the output of, in the order of their tokens, after this one."""
         rows = self._all("at_target", site=site, after=after.bytes, most=most)
         return [convert.job_from_row(row) for row in rows]
 
@@ -265,11 +265,12 @@ class Store(Sums):
         self._recent_attempts.put(key, known)
         return known
 
-    def add_attempt(self, attempt: Attempt, spec: JobSpec) -> Attempt:
+    def add_attempt(self, attempt: Attempt, spec: JobSpec, *, was: Attempt | None = None) -> Attempt:
+        """`was`: it was there already, without a spec."""
         blob = convert.spec_to_blob(spec)
         self._run("add_attempt_spec", token=attempt.key.token.bytes, attempt=attempt.key.attempt, spec=blob)
         self._new_specs[attempt.key] = spec
-        return self.save_attempt(attempt, was=None, told=True)
+        return self.save_attempt(attempt, was=was, told=True)
 
     def save_attempt(self, attempt: Attempt, *, was: Attempt | None, told: bool) -> Attempt:
         """With `told` it gets the next revision, so that its origin hears of it. Tells what was saved."""
