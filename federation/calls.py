@@ -1,14 +1,19 @@
-"""Calls of a site's backends: so many of one pool at a time, and what comes of each as a transaction."""
+"""Calls of a site's backends: so many of one pool at a time, and what comes of each as a transaction.
+
+Signals of one attempt are delivered one by one, in their order.
+"""
 
 import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look
 from federation.engine.target import TargetSide
 from federation.errors import FedError, NoRoom, OutcomeUnknown, Refused, Unavailable
+from federation.model.token import Key
 from federation.ports import Executor, Now
 from federation.store.store import Store
 
@@ -20,6 +25,15 @@ CALL_S = 120.0  # longest call of a backend; then its outcome is unknown
 
 Call: TypeAlias = HandOver | Look | Fence | Deliver | Forget
 Step: TypeAlias = Callable[[Store], list[Effect]]
+
+
+@dataclass(slots=True)
+class _Line:
+    """Signals of one attempt that are being delivered, or wait for that."""
+
+    newest: int = 0
+    waiting: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Calls:
@@ -35,16 +49,42 @@ class Calls:
         self._executors, self._target, self._act, self._clock = executors, target, act, clock
         self._open: Counter[str] = Counter()
         self._gates: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CALLS))
+        self._lines: dict[Key, _Line] = {}
 
-    def take(self, pool: str) -> bool:
+    def on_its_way(self, effect: Call) -> bool:
+        """A signal that is being delivered, or one that is older than that and must not come after it."""
+        if not isinstance(effect, Deliver):
+            return False
+        line = self._lines.get(effect.key)
+        return line is not None and effect.number <= line.newest
+
+    def take(self, effect: Call) -> bool:
         """A place for one more call. False: there is no such pool, or too much waits for it."""
+        pool = effect.pool
         if pool not in self._executors or self._open[pool] >= MOST_CALLS:
             return False
         self._open[pool] += 1
+        if isinstance(effect, Deliver):
+            line = self._lines.setdefault(effect.key, _Line())
+            line.newest, line.waiting = effect.number, line.waiting + 1
         return True
 
     async def call(self, effect: Call) -> None:
-        """In the place that was taken. The next one begins before the journal has heard of this one."""
+        """In the place that was taken. The next one begins before the journal has heard of this one, but for signals
+        of one attempt.
+        """
+        if not isinstance(effect, Deliver):
+            return await self._call(effect)
+        line = self._lines[effect.key]
+        try:
+            async with line.turn:
+                await self._call(effect)
+        finally:
+            line.waiting -= 1
+            if not line.waiting:
+                del self._lines[effect.key]
+
+    async def _call(self, effect: Call) -> None:
         step: Step | None = None
         try:
             async with self._gates[effect.pool], asyncio.timeout(CALL_S):
@@ -56,7 +96,7 @@ class Calls:
         if step is not None:
             await self._act(step)
 
-    async def _ask(self, executor: Executor, effect: Call) -> Step | None:
+    async def _ask(self, executor: Executor, effect: Call) -> Step:
         target, clock = self._target, self._clock
         match effect:
             case HandOver():
@@ -71,7 +111,7 @@ class Calls:
                 return lambda store: target.fenced(store, effect.key, never, clock())
             case Deliver():
                 await executor.signal(effect.key, effect.signal)
-                return None
+                return lambda store: target.delivered(store, effect.key, effect.number)
             case Forget():
                 await executor.forget(effect.key)
                 return lambda store: target.forgotten(store, effect.key)

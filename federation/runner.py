@@ -19,6 +19,7 @@ from uuid import UUID
 from federation.calls import Call, Calls
 from federation.engine.effects import (
     Deliver,
+    Dropped,
     Effect,
     Fault,
     Fence,
@@ -96,6 +97,10 @@ class Runner:
     async def cancel(self, token: UUID) -> None:
         """Durable when it returns: tried until it is confirmed. Raises Refused."""
         await self.act(lambda store: self.engine.origin.cancel(store, token, self._clock()))
+
+    async def give_up(self, token: UUID) -> None:
+        """What was not fetched of its output. Raises Refused."""
+        await self.act(lambda store: self.engine.origin.give_up(store, token, self._clock()))
 
     async def requeue(self, token: UUID) -> None:
         await self.act(lambda store: self.engine.origin.requeue(store, token, self._clock()))
@@ -242,7 +247,7 @@ class Runner:
 
     async def _tell_dropped(self) -> None:
         if self.dropped:
-            log.warning("effects.dropped", extra=dict(self.dropped))
+            log.info("effects.dropped", extra=dict(self.dropped))  # of a link that is down, most often
             self.dropped.clear()
 
     async def _due(self) -> None:
@@ -334,12 +339,16 @@ class Runner:
                 self._adapters.mover.fetch_results(effect.site, effect.key, effect.outcome)
             case HandOver() | Look() | Fence() | Deliver() | Forget():
                 self._call(effect)
+            case Dropped():
+                self.dropped[effect.what] += 1
             case Fault():
                 log.error("job.not_gone_on", extra={"about": effect.about}, exc_info=effect.error)
                 self._troubled(effect.about, effect.error)
 
     def _call(self, effect: Call) -> None:
-        if self._calls.take(effect.pool):
+        if self._calls.on_its_way(effect):
+            return
+        if self._calls.take(effect):
             self._spawn(lambda: self._calls.call(effect))
         else:
             self.dropped["call"] += 1

@@ -123,9 +123,15 @@ def code_of(job: FedJobView) -> int:
     return OTHERWISE
 
 
-def cancel(names: SomeJobs, socket: Socket = DEFAULT_SOCKET) -> None:
+def cancel(
+    names: SomeJobs,
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="Of jobs that are over: what is not fetched yet of their output.")
+    ] = False,
+    socket: Socket = DEFAULT_SOCKET,
+) -> None:
     """Cancel jobs. It is tried until the far site confirms it, whatever is cut or restarted."""
-    _each(socket, "cancel", names)
+    _each(socket, "give_up" if give_up else "cancel", names)
 
 
 def requeue(names: SomeJobs, socket: Socket = DEFAULT_SOCKET) -> None:

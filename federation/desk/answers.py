@@ -142,6 +142,8 @@ class Answers:
     async def _act(self, token: UUID, what: str, signal: int) -> None:
         if what == "cancel":
             await self._runner.cancel(token)
+        elif what == "give_up":
+            await self._runner.give_up(token)
         elif what == "requeue":
             await self._check_requeue(token)
             await self._runner.requeue(token)

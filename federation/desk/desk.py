@@ -106,7 +106,7 @@ class Desk:
                 _end_with(reader)
                 async for said in self._logs(caller, told):
                     yield said
-            case "cancel" | "requeue" | "signal":
+            case "cancel" | "give_up" | "requeue" | "signal":
                 with self._audited(caller, what, str(told.get("job"))):
                     yield asdict(await answers.act(caller, told["job"], what, int(told.get("signal", 0)))), b""
             case "peers":

@@ -41,8 +41,11 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliver:
+    """One at a time of each attempt, in their order; never one after a newer one."""
+
     pool: str
     key: Key
+    number: int
     signal: int
 
 
@@ -76,4 +79,11 @@ class Fault:
     error: Exception
 
 
-Effect: TypeAlias = Send | HandOver | Look | Fence | Deliver | Forget | PushInputs | FetchResults | Fault
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """A message that is one too many."""
+
+    what: str
+
+
+Effect: TypeAlias = Send | HandOver | Look | Fence | Deliver | Forget | PushInputs | FetchResults | Fault | Dropped

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from uuid import UUID
 
-from federation.engine.effects import Effect, FetchResults, PushInputs
-from federation.engine.origin import MOST_WOKEN, done, follow, owe
+from federation.engine.effects import Dropped, Effect, FetchResults, PushInputs
+from federation.engine.origin import MOST_WOKEN, done, follow
+from federation.engine.owing import next_signal, owe
 from federation.engine.sites import Sites
 from federation.model.job import Job
 from federation.model.messages import MOST_CHANGES, Busy, Changes, FromTarget, Record, Rooms, Told
@@ -58,13 +59,16 @@ class Follower:
 
     def _busy(self, store: Store, site: str, busy: Busy) -> list[Effect]:
         job = store.job(busy.key.token)
-        if job is not None and (job.key, job.site) == (busy.key, site) and job.state in _SENT:
+        asked = job is not None and (job.state in _SENT or (job.state is Origin.RESULTS_PENDING and job.far is None))
+        if job is not None and asked and (job.key, job.site) == (busy.key, site):
             store.save_job(replace(job, why=f"{site} can't take it now: {busy.why}"), was=job)
         return []
 
     def _changes(self, store: Store, site: str, changes: Changes, now: Now) -> list[Effect]:
         known = store.followed(site)
         if known is not None and known.journal != changes.journal:
+            if not self.sites[site].takes_new_journal(now):
+                return [Dropped(what=f"new journal of {site}")]  # it says so again whenever it is followed
             self._forgotten(store, site, now)
             known = None
         if known is None:
@@ -94,12 +98,16 @@ class Follower:
                 asked = replace(job, revision=0, far=None, why=f"{site} has lost its journal: asked again")
                 if job.state in (Origin.ACCEPTED, Origin.RUNNING):
                     asked = asked.on(OriginEvent.FORGOTTEN, due_at=now.wall)
+                elif job.state is Origin.RESULTS_PENDING:
+                    asked = replace(asked, due_at=now.wall, tries=0)
                 store.save_job(asked, was=job)
 
     def _take(self, store: Store, site: str, record: Record, now: Now) -> list[Effect]:
         """One record, of any age. What it confirms is no longer owed, whatever has become of the job."""
+        return [*self._confirmed(store, site, record, now), *self._told(store, site, record, now)]
+
+    def _told(self, store: Store, site: str, record: Record, now: Now) -> list[Effect]:
         job = store.job(record.key.token)
-        self._confirmed(store, site, record)
         if job is None or (job.attempt == record.key.attempt and job.site != site):
             return []
         if record.key.attempt != job.attempt or job.state is Origin.DONE:
@@ -110,7 +118,8 @@ class Follower:
             return self._over(store, job, record, now)
         return self._goes_on(store, job, record, now)
 
-    def _confirmed(self, store: Store, site: str, record: Record) -> None:
+    def _confirmed(self, store: Store, site: str, record: Record, now: Now) -> list[Effect]:
+        signalled = False
         for command in store.commands_of(record.key):
             if command.site != site:
                 continue
@@ -121,6 +130,8 @@ class Follower:
                 or (command.kind is Kind.SIGNAL and (over or record.signals >= command.number))
             ):
                 store.drop_command(record.key, command.kind, command.number)
+                signalled |= command.kind is Kind.SIGNAL
+        return next_signal(store, record.key, now) if signalled else []
 
     def _release(self, store: Store, site: str, job: Job, record: Record, now: Now) -> list[Effect]:
         """An attempt that is not the job's any more, and over: its output is of no use."""
@@ -149,6 +160,8 @@ class Follower:
 
     def _over(self, store: Store, job: Job, record: Record, now: Now) -> list[Effect]:
         outcome = record.outcome or Outcome(end=End.LOST, reason=f"{job.site} does not tell how it ended")
+        if job.state is Origin.RESULTS_PENDING:
+            return self._found(store, job, record, now) if job.far is None else []
         breaker = self.sites.breaker(f"{job.site}/{job.pool}")
         if outcome.end is End.NO_ROOM:
             self.sites.full(job.site, job.pool, outcome.reason[:MOST_REASON], now)
@@ -156,9 +169,8 @@ class Follower:
             breaker.failed(now.mono)
         elif outcome.started_at is not None:
             breaker.worked()
-        if job.state is Origin.RESULTS_PENDING:
-            return []
-        job = replace(job, revision=record.revision, far=record.state)
+        by_cancel = job.state is Origin.STOPPING and job.far is None  # which may be all that it knows: see `_found`
+        job = replace(job, revision=record.revision, far=None if by_cancel else record.state)
         kept = record.state is Target.ENDED
         if outcome.end in NEVER_LET_IN:
             return self._refused(store, job, outcome, kept, now)
@@ -191,8 +203,24 @@ class Follower:
         if not brings:
             done(store, pending.on(OriginEvent.FETCHED, why=outcome.reason), was, now)
             return [owe(store, pending, Kind.RELEASE, now)]
+        if pending.far is None:
+            store.save_job(pending, was=was)
+            return []
         store.save_job(replace(pending, due_at=now.wall + 1.0), was=was)
         return [FetchResults(site=pending.site, key=pending.key, outcome=outcome)]
+
+    def _found(self, store: Store, job: Job, record: Record, now: Now) -> list[Effect]:
+        """A target that had lost its journal, or may have known of a cancel alone, has heard whose what a job left is,
+        and has looked for it. How it ended is known here.
+        """
+        known = job.outcome
+        again = replace(job, revision=record.revision, far=record.state)
+        if known is None or not _is_there(record, known):
+            why = f"its output is gone: {job.site} has lost its journal, and does not have it any more"
+            done(store, again.on(OriginEvent.GIVEN_UP, why=why), job, now)
+            return [owe(store, job, Kind.RELEASE, now)] if record.state is Target.ENDED else []
+        store.save_job(replace(again, due_at=now.wall + 1.0, tries=0, why="its output is being fetched"), was=job)
+        return [FetchResults(site=job.site, key=job.key, outcome=known)]
 
     def _refused(self, store: Store, job: Job, outcome: Outcome, kept: bool, now: Now) -> list[Effect]:
         if job.state is Origin.STOPPING:
@@ -205,6 +233,14 @@ class Follower:
             avoid = (*job.avoid, refused) if outcome.end is End.REFUSED else job.avoid
             store.save_job(job.on(OriginEvent.REFUSED, avoid=avoid, due_at=now.wall, why=why), was=job)
         return [owe(store, job, Kind.RELEASE, now)] if kept else []
+
+
+def _is_there(record: Record, known: Outcome) -> bool:
+    """Whether all of the output still is."""
+    found = record.outcome
+    if record.state is not Target.ENDED or found is None or found.started_at is None:
+        return False
+    return found.stdout_size >= known.stdout_size and found.stderr_size >= known.stderr_size
 
 
 def _cost(store: Store, job: Job, outcome: Outcome, now: Now) -> float:

@@ -8,15 +8,16 @@ from uuid import UUID
 
 from federation.engine.attempts import MOST_RETRY_S, retry_s
 from federation.engine.effects import Effect, Fault, FetchResults, PushInputs, Send
+from federation.engine.owing import MOST_SIGNALS, message_of, owe, signals_of, superseded, waits
 from federation.engine.sites import Sites
 from federation.errors import Refused, StoreError, Unavailable
 from federation.model.job import Job
-from federation.model.messages import Cancel, Follow, FromOrigin, Release, Signal, Submit
+from federation.model.messages import STATES, Follow, Submit
 from federation.model.spec import JobSpec
 from federation.model.states import End, Origin, OriginEvent, Outcome, Target
 from federation.policy.choose import Ask, Rules, choose
 from federation.ports import Now
-from federation.store.store import Command, Kind, Store
+from federation.store.store import Kind, Store
 
 ANSWER_S = 10.0  # until a submit without an answer is sent again
 RECHOOSE_S = 15.0  # until a job that fits no pool is looked at again, when nothing else wakes it; later if many wait
@@ -84,6 +85,17 @@ class OriginSide:
         store.save_job(job.on(OriginEvent.CANCEL, due_at=None, why="to be cancelled"), was=job)
         return [owe(store, job, Kind.CANCEL, now)]
 
+    def give_up(self, store: Store, token: UUID, now: Now) -> list[Effect]:
+        """What is not here yet of the output of a job that is over. Raises Refused for every other job."""
+        job = store.job(token)
+        if job is None:
+            raise Refused(f"no job {token} here", hint="fed jobs")
+        if job.state is not Origin.RESULTS_PENDING:
+            raise Refused(f"the job is {job.state.value}: no output of it waits to be fetched", hint="fed cancel")
+        why = f"what was not fetched of its output was given up; it was at {job.site}"
+        done(store, job.on(OriginEvent.GIVEN_UP, why=why), job, now)
+        return [owe(store, job, Kind.RELEASE, now)]
+
     def requeue(self, store: Store, token: UUID, now: Now) -> list[Effect]:
         """Another attempt, once this one is over. Raises Refused for a job that no target may have."""
         job = self._open(store, token)
@@ -95,20 +107,32 @@ class OriginSide:
         return [owe(store, job, Kind.CANCEL, now)]
 
     def signal(self, store: Store, token: UUID, signal: int, now: Now) -> list[Effect]:
-        """To this attempt and no other, once at the most. Raises Refused for a job that is not running."""
+        """To this attempt and no other, in order. One of STATES until it is delivered, or a newer one is wanted;
+        each other once at the most.
+
+        Raises Refused for a job that is not running, Unavailable when too many wait.
+        """
         job = self._open(store, token)
         if job.state is not Origin.RUNNING:
             raise Refused(f"the job is {job.state.value}, not running")
+        waiting = signals_of(store, job.key)
+        if signal in STATES:
+            waiting = superseded(store, waiting, signal)
+        elif len(waiting) >= MOST_SIGNALS:
+            raise Unavailable(f"{MOST_SIGNALS} signals wait to reach it: {job.site} does not confirm them")
         job_after = replace(job, signals=job.signals + 1)
         store.save_job(job_after, was=job)
-        return [owe(store, job_after, Kind.SIGNAL, now, number=job_after.signals, value=signal)]
+        said = owe(store, job_after, Kind.SIGNAL, now, number=job_after.signals, value=signal)
+        return [] if waiting else [said]
 
     def _open(self, store: Store, token: UUID) -> Job:
         job = store.job(token)
         if job is None:
             raise Refused(f"no job {token} here", hint="fed jobs")
         if job.state in (Origin.RESULTS_PENDING, Origin.DONE):
-            raise Refused(f"the job is over: {job.outcome.end.value if job.outcome else 'done'}")
+            fetched = job.state is Origin.DONE
+            hint = "" if fetched else f"its output is still at {job.site}: fed cancel --give-up ends it without that"
+            raise Refused(f"the job is over: {job.outcome.end.value if job.outcome else 'done'}", hint=hint)
         return job
 
     # -- links
@@ -137,8 +161,8 @@ class OriginSide:
             effects += self._alone(store, job, now)
         for command in commands:
             store.save_command(replace(command, due_at=now.wall + retry_s(command.tries), tries=command.tries + 1))
-            if self.sites.linked(command.site):
-                effects.append(Send(site=command.site, message=_message(command)))
+            if self.sites.linked(command.site) and not waits(store, command):
+                effects.append(Send(site=command.site, message=message_of(command)))
         for site in self.sites.all():
             if site.linked and now.mono >= site.follow_at:
                 site.follow_at = now.mono + FOLLOW_S
@@ -178,7 +202,10 @@ class OriginSide:
                 later = replace(unknown, due_at=now.wall + max(ANSWER_S, retry_s(job.tries)), tries=job.tries + 1)
                 store.save_job(replace(later, why=f"sent to {job.site}, and no answer yet"), was=job)
                 return self._submit(store, job) if linked else []
-            case Origin.ACCEPTED if job.far is Target.STAGING:
+            case Origin.RESULTS_PENDING if job.far is None:
+                store.save_job(_moving(job, now, ANSWER_S), was=job)
+                return self._submit(store, job) if linked else []
+            case Origin.ACCEPTED | Origin.RESULTS_PENDING if job.far is Target.STAGING:
                 store.save_job(_moving(job, now), was=job)
                 spec = store.spec(job.token)
                 return [PushInputs(site=job.site, key=job.key, spec=spec)] if linked and spec else []
@@ -225,8 +252,11 @@ class OriginSide:
         return self._turn
 
     def _submit(self, store: Store, job: Job) -> list[Effect]:
-        spec = store.spec(job.token)
-        return [Send(site=job.site, message=Submit(key=job.key, pool=job.pool, spec=spec, again=True))] if spec else []
+        """Again. Of one that is over only what it left is wanted."""
+        if (spec := store.spec(job.token)) is None:
+            return []
+        over = job.state is Origin.RESULTS_PENDING
+        return [Send(site=job.site, message=Submit(key=job.key, pool=job.pool, spec=spec, again=True, over=over))]
 
     def _replace(self, store: Store, site: str, silence_s: float, now: Now) -> list[Effect]:
         """Leases that ran out there a while ago: their target has stopped them, if it lives."""
@@ -241,22 +271,6 @@ class OriginSide:
         return effects
 
 
-def owe(store: Store, job: Job, kind: Kind, now: Now, *, number: int = 0, value: int = 0) -> Effect:
-    """Write down what this job's target is to do, and say it a first time."""
-    command = Command(
-        key=job.key,
-        kind=kind,
-        site=job.site,
-        pool=job.pool,
-        number=number,
-        value=value,
-        due_at=now.wall + retry_s(1),
-        tries=1,
-    )
-    store.save_command(command)
-    return Send(site=job.site, message=_message(command))
-
-
 def done(store: Store, job: Job, was: Job, now: Now) -> None:
     store.save_job(replace(job, ended_at=now.wall, due_at=None), was=was)
     store.drop_spec(job.token)
@@ -267,15 +281,5 @@ def follow(store: Store, site: str) -> Effect:
     return Send(site=site, message=Follow(journal=known.journal if known else None, after=known.cursor if known else 0))
 
 
-def _message(command: Command) -> FromOrigin:
-    match command.kind:
-        case Kind.CANCEL:
-            return Cancel(key=command.key, pool=command.pool)
-        case Kind.RELEASE:
-            return Release(key=command.key)
-        case Kind.SIGNAL:
-            return Signal(key=command.key, number=command.number, signal=command.value)
-
-
-def _moving(job: Job, now: Now) -> Job:
-    return replace(job, due_at=now.wall + max(FIRST_MOVE_S, retry_s(job.tries)), tries=job.tries + 1)
+def _moving(job: Job, now: Now, least_s: float = FIRST_MOVE_S) -> Job:
+    return replace(job, due_at=now.wall + max(least_s, retry_s(job.tries)), tries=job.tries + 1)

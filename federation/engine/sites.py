@@ -1,5 +1,6 @@
 """What an origin knows of the sites it may use, in memory: it is heard anew after every restart."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +13,7 @@ from federation.ports import Now
 SILENT_S = 20.0  # a site that was not heard for longer, though there seems to be a link, gets no new job
 WARY_S = 60.0  # a pool that had no room when asked, whatever its site told, gets only so many jobs for that long
 WARY_JOBS = 16  # each time that its site tells of room
+JOURNAL_S = 60.0  # between two new journals of one site: for each all jobs there are asked about again
 MAX_POOLS = 1000  # of all sites together; more are not considered
 
 
@@ -23,6 +25,14 @@ class Site:
     full_at: dict[str, float] = field(default_factory=dict)  # pools that had no room when asked, and when that was
     linked: bool = False
     follow_at: float = 0.0  # when it is to be followed next
+    journal_at: float = -math.inf  # when it last told of a new journal, and that was looked into
+
+    def takes_new_journal(self, now: Now) -> bool:
+        """Whether one that it tells of now is looked into. No: another was, a moment ago."""
+        if now.mono - self.journal_at < JOURNAL_S:
+            return False
+        self.journal_at = now.mono
+        return True
 
     def has(self, pool: str, more: int) -> None:
         """Since its site last told, room for so many more jobs came, or fewer."""

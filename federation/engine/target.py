@@ -11,6 +11,7 @@ from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, 
 from federation.engine.records import Records
 from federation.model.job import Attempt, over
 from federation.model.messages import (
+    STATES,
     Busy,
     Cancel,
     Follow,
@@ -21,9 +22,10 @@ from federation.model.messages import (
     Submit,
     Told,
 )
-from federation.model.states import NEVER_LET_IN, End, Outcome, Target, TargetEvent
+from federation.model.spec import JobSpec
+from federation.model.states import NEVER_LET_IN, OPEN, End, Outcome, Target, TargetEvent
 from federation.model.token import Key
-from federation.policy.admit import House, admit
+from federation.policy.admit import House, Verdict, admit
 from federation.ports import Now, Seen, Sight
 from federation.store.store import Store
 
@@ -75,11 +77,13 @@ class TargetSide(Records):
 
     def _submit(self, store: Store, origin: str, submit: Submit, now: Now) -> list[Effect]:
         if (known := self._known(store, origin, submit.key)) is not None:
-            return [self._answer(store, known)]
+            return self._claimed(store, known, submit)
         if not store.may_accept():
             return [Send(site=origin, message=Busy(key=submit.key, why="its journal is short of room"))]
         held = store.held_bytes(origin) if submit.spec.inputs else 0
         verdict = admit(submit, origin, self.house, store.attempts(), held)
+        if submit.over and verdict.no is None:
+            verdict = Verdict(no=End.NO_ROOM, why="it was over, and what it left is not here")
         attempt = Attempt(key=submit.key, origin=origin, pool=submit.pool, user=verdict.user, state=Target.READY)
         if verdict.no is not None and submit.again and submit.pool in self.house.pools:
             return self._doubt(store, replace(attempt, stopped_for=verdict.no, why=verdict.why), submit, now)
@@ -94,21 +98,39 @@ class TargetSide(Records):
         return [self._tell(store, store.add_attempt(kept, spec))]
 
     def _doubt(self, store: Store, attempt: Attempt, submit: Submit, now: Now) -> list[Effect]:
-        """No room for it, and no record of it; but an older journal may have let it in, so its backend is asked.
+        """No record of it, and no room, or it is over; but an older journal may have let it in: its backend is asked.
 
         What it does not have never runs here, once we have its claim. What nobody of that name may run has to end.
         Of its spec only what tells which output to keep is kept: it is never handed over.
         """
         if self._too_many_doubted(store, attempt.origin):
             return [Send(site=attempt.origin, message=Busy(key=attempt.key, why="too many are being looked for"))]
-        allowed = admit(submit, attempt.origin, self.house, {})
-        if allowed.spec is None:
+        user, spec = self._left_by(submit, attempt.origin)
+        if spec is None:
             stopping = replace(attempt, state=Target.STOPPING, due_at=now.wall)
             return [*self._saved(store, stopping, None), Fence(pool=attempt.pool, key=attempt.key)]
-        asked = replace(attempt, user=allowed.user, state=Target.SUBMITTING, due_at=now.wall + ASK_S)
-        spec = replace(allowed.spec, script=b"", args=(), env=(), inputs=())
+        asked = replace(attempt, user=user, state=Target.SUBMITTING, due_at=now.wall + ASK_S)
         asked = store.add_attempt(replace(asked, lease_s=spec.lease.limit_s), spec)
         return [self._tell(store, asked), Look(pool=asked.pool, keys=(asked.key,))]
+
+    def _left_by(self, submit: Submit, origin: str) -> tuple[str, JobSpec | None]:
+        """Whose its output is, and what tells which; nobody's: None."""
+        allowed = admit(submit, origin, self.house, {})
+        spec = allowed.spec and replace(allowed.spec, script=b"", args=(), env=(), inputs=())
+        return allowed.user, spec
+
+    def _claimed(self, store: Store, known: Attempt, submit: Submit) -> list[Effect]:
+        """It is known. If by a cancel alone, what it left can be fetched only now that its user is told.
+
+        Of what is over it is said anew, as an answer to this.
+        """
+        if submit.again and not known.user and known.state in (Target.STOPPING, Target.ENDED):
+            user, spec = self._left_by(submit, known.origin)
+            if spec is not None:
+                return [self._tell(store, store.add_attempt(replace(known, user=user), spec, was=known))]
+        if submit.over and known.user:
+            return self._saved(store, known, known)
+        return [self._answer(store, known)]
 
     def _too_many_doubted(self, store: Store, origin: str) -> bool:
         """Beyond what it may have here: what an older journal let in is no more than that."""
@@ -140,13 +162,18 @@ class TargetSide(Records):
         )
 
     def _signal(self, store: Store, origin: str, signal: Signal) -> list[Effect]:
+        """One of STATES counts once it is delivered: until then its origin says it again. Others before, so that none
+        is delivered twice.
+        """
         known = self._known(store, origin, signal.key)
         if known is None or known.signals >= signal.number:
             return [self._answer(store, known)] if known else []
+        running = known.state is Target.RUNNING
+        deliver = Deliver(pool=known.pool, key=known.key, number=signal.number, signal=signal.signal)
+        if signal.signal in STATES:
+            return [deliver] if running else [self._answer(store, known)]
         effects = self._saved(store, replace(known, signals=signal.number), known)
-        if known.state is Target.RUNNING:
-            effects.append(Deliver(pool=known.pool, key=known.key, signal=signal.signal))
-        return effects
+        return [*effects, deliver] if running else effects
 
     def _release(self, store: Store, origin: str, release: Release, now: Now) -> list[Effect]:
         known = self._known(store, origin, release.key)
@@ -202,6 +229,13 @@ class TargetSide(Records):
         if known is None or known.state is not Target.SUBMITTING:
             return []
         return self._saved(store, replace(known, due_at=now.wall + ASK_S), known, told=False)
+
+    def delivered(self, store: Store, key: Key, number: int) -> list[Effect]:
+        """The backend has this signal, and all before it that still mean something."""
+        known = store.attempt(key)
+        if known is None or known.signals >= number or known.state not in OPEN:
+            return []
+        return self._saved(store, replace(known, signals=number), known)
 
     def fenced(self, store: Store, key: Key, never_runs: bool, now: Now) -> list[Effect]:
         known = store.attempt(key)
@@ -338,9 +372,6 @@ class TargetSide(Records):
         return effects
 
     def _stop(self, store: Store, attempt: Attempt, why: End, now: Now) -> list[Effect]:
-        if attempt.state is Target.STAGING:
-            outcome = Outcome(end=why, ended_at=now.wall, reason="it never started")
-            return self._saved(store, ended(attempt, TargetEvent.STOP, outcome, now), attempt)
         due_at = now.wall + retry_s(0)
         stopping = attempt.on(TargetEvent.STOP, stopped_for=why, due_at=due_at, tries=0, misses=0)
         return [*self._saved(store, stopping, attempt), Fence(pool=attempt.pool, key=attempt.key)]

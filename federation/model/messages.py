@@ -14,6 +14,8 @@ from federation.model.states import Outcome, Target
 from federation.model.token import Key
 
 MOST_CHANGES = 200  # records of one Changes: so many, and there may be more
+CONT, STOP, TSTP = 18, 19, 20
+STATES = frozenset({CONT, STOP, TSTP})  # whether it goes on: the newest counts, and to say one twice does no harm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,7 @@ class Submit:
     pool: str
     spec: JobSpec
     again: bool = False  # it was sent before: it may be there, whatever the journal there says
+    over: bool = False  # and has ended there: what it left is wanted, and it must not run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,10 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """`number` counts an attempt's signals: one that was delivered is not delivered again."""
+    """`number` counts an attempt's signals: one that was delivered is not delivered again.
+
+    Told one by one: the next only when this one is confirmed, which confirms all that were before it.
+    """
 
     key: Key
     number: int

@@ -54,6 +54,7 @@ class OriginEvent(StrEnum):
     REQUEUE = "requeue"
     REPLACE = "replace"  # its lease ran out, or it was lost, and its user wants another attempt then
     FETCHED = "fetched"  # all results are here, durable
+    GIVEN_UP = "given_up"  # they are gone, or not wanted any more
 
 
 class Target(StrEnum):
@@ -107,6 +108,7 @@ ORIGIN: Mapping[tuple[Origin, OriginEvent], Origin] = MappingProxyType(
         **{(state, OriginEvent.REQUEUE): Origin.REQUEUING for state in _AT_TARGET},
         **{(state, OriginEvent.REPLACE): Origin.QUEUED for state in (*_AT_TARGET, Origin.REQUEUING)},
         (Origin.RESULTS_PENDING, OriginEvent.FETCHED): Origin.DONE,
+        (Origin.RESULTS_PENDING, OriginEvent.GIVEN_UP): Origin.DONE,
     }
 )
 """Everything that may happen to a job at its origin."""
@@ -114,7 +116,6 @@ ORIGIN: Mapping[tuple[Origin, OriginEvent], Origin] = MappingProxyType(
 TARGET: Mapping[tuple[Target, TargetEvent], Target] = MappingProxyType(
     {
         (Target.STAGING, TargetEvent.INPUTS_HERE): Target.READY,
-        (Target.STAGING, TargetEvent.STOP): Target.ENDED,
         (Target.READY, TargetEvent.HANDED): Target.SUBMITTING,
         (Target.SUBMITTING, TargetEvent.SUBMITTED): Target.PENDING,
         (Target.SUBMITTING, TargetEvent.NOT_SUBMITTED): Target.READY,
@@ -123,7 +124,7 @@ TARGET: Mapping[tuple[Target, TargetEvent], Target] = MappingProxyType(
         **{(state, TargetEvent.STARTED): Target.RUNNING for state in _IN_BACKEND if state is not Target.RUNNING},
         **{(state, TargetEvent.EXITED): Target.ENDED for state in (*_IN_BACKEND, Target.STOPPING)},
         **{(state, TargetEvent.LOST): Target.ENDED for state in (*_IN_BACKEND, Target.STOPPING)},
-        **{(state, TargetEvent.STOP): Target.STOPPING for state in _IN_BACKEND},
+        **{(state, TargetEvent.STOP): Target.STOPPING for state in (Target.STAGING, *_IN_BACKEND)},
         (Target.STOPPING, TargetEvent.FENCED): Target.ENDED,
         (Target.ENDED, TargetEvent.RELEASE): Target.RELEASED,
     }

@@ -141,7 +141,7 @@ def _changes_to_wire(changes: m.Changes) -> pb.Changes:
 
 def _submit_to_wire(submit: m.Submit) -> pb.Submit:
     spec = spec_to_wire(submit.spec)
-    return pb.Submit(key=key_to_wire(submit.key), pool=submit.pool, spec=spec, again=submit.again)
+    return pb.Submit(key=key_to_wire(submit.key), pool=submit.pool, spec=spec, again=submit.again, over=submit.over)
 
 
 _OUT: dict[type, tuple[str, Callable[[Any], Any]]] = {
@@ -294,8 +294,8 @@ def _rooms_from_wire(rooms: pb.Rooms) -> m.Rooms:
 
 
 def _submit_from_wire(submit: pb.Submit) -> m.Submit:
-    spec = spec_from_wire(submit.spec)
-    return m.Submit(key=key_from_wire(submit.key), pool=_short(submit.pool), spec=spec, again=submit.again)
+    key, spec = key_from_wire(submit.key), spec_from_wire(submit.spec)
+    return m.Submit(key=key, pool=_short(submit.pool), spec=spec, again=submit.again, over=submit.over)
 
 
 _IN: dict[str, Callable[[Any], m.Message]] = {

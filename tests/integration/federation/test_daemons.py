@@ -178,6 +178,19 @@ def test_results_wait_at_the_far_side_until_there_is_a_place_for_them(both: Pair
     assert (home / "result").read_text() == "42\n"
 
 
+def test_results_that_there_is_no_place_for_are_given_up_when_somebody_says_so(both: Pair, tmp_path: Path) -> None:
+    home = tmp_path / "gone"
+    home.mkdir()
+    job = both.edge.submit("--stage-out", "result", "--wrap", "sleep 3; echo 42 > result; exit 5", cwd=home)
+    home.rmdir()
+    until(lambda: "can't write to" in str(shown(both, job)["transfer"]))
+    assert b"hint: its output is still at hpc: fed cancel --give-up" in both.edge.fed("cancel", job, wants=4).stderr
+    both.edge.fed("cancel", "--give-up", job)
+    assert b"was given up; it was at hpc" in both.edge.fed("wait", job, wants=5).stderr
+    assert b"no output of it waits" in both.edge.fed("cancel", "--give-up", job, wants=4).stderr
+    assert '"what":"give_up"' in "".join(path.read_text() for path in both.edge.folder.rglob("audit*")).replace(" ", "")
+
+
 ASK = """import json, socket, sys
 connection = socket.socket(socket.AF_UNIX)
 connection.connect(sys.argv[1])

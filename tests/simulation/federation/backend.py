@@ -1,9 +1,10 @@
 """A pool's scheduler, with the faults that real ones have, and what really ran in it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from federation.errors import NoRoom, OutcomeUnknown, Refused, Unavailable
+from federation.model.messages import CONT, STATES
 from federation.model.spec import JobSpec
 from federation.model.states import End, Outcome
 from federation.model.token import Key
@@ -22,6 +23,7 @@ class Troubles:
     dies_unrecorded: float = 0.01
     stays: float = 0.2  # a stop that does nothing
     full: float = 0.05
+    signalled: float = 0.2  # without saying so
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class Truth:
     stopped: set[Key] = field(default_factory=set)
     specs: dict[Key, JobSpec] = field(default_factory=dict)
     forgotten: set[Key] = field(default_factory=set)  # output gone
+    signals: dict[Key, list[int]] = field(default_factory=dict)
 
     def ran_s(self, key: Key) -> float:
         return self.ended_at[key] - self.starts[key]
@@ -51,6 +54,7 @@ class Backend:
         self.claims: dict[Key, str] = {}
         self.waiting: list[Key] = []
         self.running: set[Key] = set()
+        self.still: dict[Key, Callable[[], None] | None] = {}  # what is suspended, and its end that waits for that
         self.up = True
         self.watch: list[Key] = []  # what changed since the daemon looked
 
@@ -93,9 +97,23 @@ class Backend:
             raise Unavailable("no answer")
         return self.claims.setdefault(key, FENCE) == FENCE
 
+    def signal(self, key: Key, signal: int) -> None:
+        """What is suspended does not end by itself."""
+        if not self.up or self.world.odd(self.troubles.unavailable):
+            raise Unavailable("no answer")
+        if key in self.running:
+            self.truth.signals.setdefault(key, []).append(signal)
+            if signal == CONT and (end := self.still.pop(key, None)) is not None:
+                end()
+            elif signal in STATES - {CONT}:
+                self.still.setdefault(key, None)
+        if self.world.odd(self.troubles.signalled):
+            raise Unavailable("timed out, and it was delivered")
+
     def stop(self, key: Key) -> None:
         if key in self.running and not self.world.odd(self.troubles.stays):
             self.truth.stopped.add(key)
+            self.still.pop(key, None)
             self._end(key, Outcome(end=End.SIGNALED, signal=15, started_at=self.truth.starts[key]))
 
     def live(self) -> set[Key]:
@@ -134,7 +152,9 @@ class Backend:
             world.after(runs_s, lambda: self._end(key, outcome))
 
     def _end(self, key: Key, outcome: Outcome | None) -> None:
-        if key in self.running:
+        if key in self.still:
+            self.still[key] = lambda: self._end(key, outcome)
+        elif key in self.running:
             self.running.remove(key)
             self.truth.ends[key] = outcome
             self.truth.ended_at[key] = self.world.now

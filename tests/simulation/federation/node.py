@@ -51,6 +51,7 @@ class Node:
         self.life = 0
         self.journals = 0
         self.engine: SiteEngine | None = None
+        self._lines: dict[Key, list[Deliver]] = {}  # signals on their way, one at a time of each attempt
         self.store = self._new_store()
         self._soon = False
 
@@ -81,6 +82,7 @@ class Node:
         if self.engine is not None:
             self.engine = None
             self._soon = False
+            self._lines = {}
             for peer in self.rules.peers:
                 self.story.links_changed(self.name, peer)
             self.world.after(self.world.chance.uniform(0.5, 60.0), self.boot)
@@ -181,7 +183,7 @@ class Node:
             case FetchResults():
                 self.story.fetch(self.name, effect.site, effect.key)
             case Deliver():
-                pass
+                self._deliver(effect)
 
     def _hand_over(self, key: Key, spec: JobSpec) -> None:
         if self.engine is None:
@@ -202,6 +204,32 @@ class Node:
             self.act(lambda engine, store: engine.target.unanswered(store, key, self.now()))
         else:
             self.act(lambda engine, store: engine.target.handed_over(store, key, handle, self.now()))
+
+    def _deliver(self, effect: Deliver) -> None:
+        line = self._lines.setdefault(effect.key, [])
+        if not line or line[-1].number < effect.number:
+            line.append(effect)
+            if len(line) == 1:
+                self._later(line)
+
+    def _later(self, line: list[Deliver]) -> None:
+        self.world.after(self.world.chance.uniform(0.01, 0.5), lambda: self._signal(line))
+
+    def _signal(self, line: list[Deliver]) -> None:
+        effect = line[0]
+        if self._lines.get(effect.key) is not line:
+            return  # it died
+        try:
+            self.backend.signal(effect.key, effect.signal)
+        except FedError:
+            pass
+        else:
+            self.act(lambda engine, store: engine.target.delivered(store, effect.key, effect.number))
+        line.pop(0)
+        if line:
+            self._later(line)
+        elif self._lines.get(effect.key) is line:
+            del self._lines[effect.key]
 
     def _look(self, keys: tuple[Key, ...]) -> None:
         if self.engine is None:

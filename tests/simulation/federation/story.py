@@ -1,4 +1,4 @@
-"""What happens in a world, and what must be true of it: I1 to I10 of the federation's invariants."""
+"""What happens in a world, and what must be true of it: I1 to I11 of the federation's invariants."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
 from federation.errors import FedError
 from federation.model.job import Job
-from federation.model.messages import Message
+from federation.model.messages import CONT, STOP, TSTP, Message
 from federation.model.spec import Input, JobSpec, Lease, OnSilence
 from federation.model.states import End, Origin, Outcome, Target
 from federation.model.token import RANDOM_BYTES, Key, mint
@@ -27,6 +27,7 @@ USERS = ("ann", "bo")
 PEERS = 3
 LIMIT_S = 3600  # of jobs; hardly one runs so long
 FOREVER = b"forever"  # an argument: it ends only when it is stopped
+USR1 = 10
 QUIET_S = 3600.0  # after the last fault, everything has to be over within this
 
 
@@ -51,6 +52,7 @@ class Wish:
     accepted: bool = False
     cancelled: bool = False
     requeued: int = 0
+    asked: int = 0  # for a USR1, at the most
 
 
 @dataclass(slots=True)
@@ -130,6 +132,9 @@ class Story:
             node = self.nodes[home]
             if (home != site and not self.up(home, site)) or node.engine is None:
                 return
+            held = self.nodes[site].store.attempt(key)
+            if held is None or held.state is not Target.ENDED or not held.user:
+                return  # it is asked for again
             if key in self.truth.forgotten and key not in self.fetched:
                 self.broken.append(f"I9: the output of {key} was dropped before it was fetched")
             self.fetched.add(key)
@@ -186,6 +191,8 @@ class Story:
             self.world.after(at + chance.choice([0.03, 0.2, 10.0, 100.0]), lambda: self._cancel(wish))
         if number % 8 == 3:
             self.world.after(at + chance.uniform(0.0, 300.0), lambda: self._requeue(wish))
+        if number % 8 in (5, 6):
+            self.world.after(at + chance.uniform(0.0, 30.0), lambda: self._suspend(wish, True))
         return None
 
     def _ask(self, wish: Wish) -> None:
@@ -204,6 +211,27 @@ class Story:
             self._try(accept)
         if not wish.accepted:
             self.world.after(5.0, lambda: self._ask(wish))
+
+    def _suspend(self, wish: Wish, on: bool) -> None:
+        """And after a while let it go on, with a signal that it may get once. Tried until it runs, or is done."""
+        node, job = self.nodes[wish.home], self.job(wish) if wish.accepted else None
+        if job is not None and job.state is Origin.DONE:
+            return
+        if node.engine is None or job is None or job.state is not Origin.RUNNING:
+            self.world.after(2.0, lambda: self._suspend(wish, on))
+            return
+
+        def step(engine: SiteEngine, store: Store) -> list[Effect]:
+            numbers = (TSTP, STOP) if on else (CONT, USR1)
+            return [one for number in numbers for one in engine.origin.signal(store, wish.token, number, node.now())]
+
+        wish.asked += not on
+        node.act(step)
+        if node.engine is None:
+            self.world.after(2.0, lambda: self._suspend(wish, on))
+        elif on:
+            self.happened["suspended"] += 1
+            self.world.after(self.world.chance.choice([0.0, 0.1, 1.0, 60.0]), lambda: self._suspend(wish, False))
 
     def _cancel(self, wish: Wish) -> None:
         self._order(wish, "cancel")
@@ -253,13 +281,23 @@ class Story:
         at(node.die)
         if node.only_target:
             at(node.lose_journal)
+            at(node.lose_journal, chance.choice([10.0, 100.0]), node.lose_journal)
+            at(lambda: self._lose_with_output(node))
+
+    def _lose_with_output(self, node: Node) -> None:
+        """As soon as its journal has something that is over, and not fetched."""
+        kept = [one for origin in self.nodes for one in node.store.attempts_since(origin, 0, 100_000)]
+        if node.engine is not None and any(one.state is Target.ENDED for one in kept):
+            node.lose_journal()
+        elif self.world.now < self.scale.trouble_s:
+            self.world.after(1.0, lambda: self._lose_with_output(node))
 
     def _quiet(self) -> None:
         """No more faults."""
         self.world.odds = Odds(lose=0.0, double=0.0, late=0.0)
         for node in self.nodes.values():
             node.dies = 0.0
-            node.backend.troubles = Troubles(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+            node.backend.troubles = Troubles(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     # -- what must hold
 
@@ -295,6 +333,9 @@ class Story:
         """All that is wrong, each with the name of what does not hold."""
         for wish in self.wishes.values():
             self._check(wish)
+            got = sum(signals.count(USR1) for key, signals in self.truth.signals.items() if key.token == wish.token)
+            if got > wish.asked:
+                self.broken.append(f"I11: {wish.token} got a signal {got} times that was sent {wish.asked} times")
         self._check_one_at_a_time()
         for node in self.nodes.values():
             for origin in self.nodes:

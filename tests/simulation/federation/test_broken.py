@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from federation.engine import origin, target
+from federation.engine import origin, owing, sites, target
 from federation.engine.attempts import ended
 from federation.engine.effects import Effect, Forget, HandOver
 from federation.engine.follower import Follower
@@ -64,7 +64,7 @@ def i2_invents_an_end(patch: Patch) -> None:
 
 def i3_forgets_a_cancel(patch: Patch) -> None:
     """It is said once, and not written down."""
-    owe = origin.owe
+    owe = owing.owe
 
     def wrong(store: Store, job: Job, kind: Kind, now: Now, **more: int) -> Effect:
         effect = owe(store, job, kind, now, **more)
@@ -98,7 +98,7 @@ def i3_cancels_the_next(patch: Patch) -> None:
 def i4_done_without_its_output(patch: Patch) -> None:
     def wrong(side: Follower, store: Store, pending: Job, was: Job, now: Now) -> list[Effect]:
         done(store, pending.on(OriginEvent.FETCHED), was, now)
-        return [origin.owe(store, pending, Kind.RELEASE, now)]
+        return [owing.owe(store, pending, Kind.RELEASE, now)]
 
     patch.setattr(Follower, "_results", wrong)
 
@@ -165,6 +165,29 @@ def i10_does_not_see_a_gap(patch: Patch) -> None:
     patch.setattr(Follower, "_changes", wrong)
 
 
+def i10_counts_a_signal_before_it_is_delivered(patch: Patch) -> None:
+    """A job that was suspended, and whose CONT got lost, stays so for ever."""
+    patch.setattr(target, "STATES", frozenset())
+
+
+def i10_leaves_what_is_over_to_a_lost_journal(patch: Patch) -> None:
+    at_target = Store.at_target
+
+    def wrong(store: Store, site: str, after: UUID, most: int) -> list[Job]:
+        return [job for job in at_target(store, site, after, most) if job.state is not Origin.RESULTS_PENDING]
+
+    patch.setattr(Store, "at_target", wrong)
+
+
+def i10_never_believes_in_another_new_journal(patch: Patch) -> None:
+    patch.setattr(sites, "JOURNAL_S", 1e9)
+
+
+def i11_delivers_until_it_is_sure(patch: Patch) -> None:
+    """What was delivered, though the backend did not say so, is delivered again."""
+    patch.setattr(target, "STATES", frozenset(range(1, 65)))
+
+
 BREAKS: tuple[Callable[[Patch], None], ...] = (
     i1_gives_up,
     i1_believes_a_new_journal,
@@ -178,6 +201,10 @@ BREAKS: tuple[Callable[[Patch], None], ...] = (
     i8_counts_nothing,
     i9_output_goes_with_the_end,
     i10_does_not_see_a_gap,
+    i10_counts_a_signal_before_it_is_delivered,
+    i10_leaves_what_is_over_to_a_lost_journal,
+    i10_never_believes_in_another_new_journal,
+    i11_delivers_until_it_is_sure,
 )
 
 

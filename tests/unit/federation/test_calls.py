@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pytest
@@ -54,6 +54,8 @@ class Backend:
 
     async def signal(self, key: Key, signal: int) -> None:
         self.said.append(f"signal {signal}")
+        if self.error is not None:
+            raise self.error
 
     async def forget(self, key: Key) -> None:
         self.said.append("forget")
@@ -93,7 +95,11 @@ async def until(count: int, found: Sequence[object]) -> None:
 
 
 async def test_the_next_call_does_not_wait_for_the_journal(calls: Calls, backend: Backend, journal: Journal) -> None:
-    tasks = [asyncio.create_task(calls.call(hand_over(number))) for number in range(3 * CALLS) if calls.take("gpu")]
+    tasks = [
+        asyncio.create_task(calls.call(hand_over(number)))
+        for number in range(3 * CALLS)
+        if calls.take(hand_over(number))
+    ]
     await until(CALLS, backend.said)
     assert len(backend.said) == CALLS  # at a time
     backend.busy.set()
@@ -104,8 +110,8 @@ async def test_the_next_call_does_not_wait_for_the_journal(calls: Calls, backend
 
 
 async def test_what_waits_has_an_end_and_a_pool_that_is_not_there_takes_nothing(calls: Calls, backend: Backend) -> None:
-    assert not calls.take("tape")
-    assert [calls.take("gpu") for _ in range(MOST_CALLS + 1)] == [True] * MOST_CALLS + [False]
+    assert not calls.take(replace(hand_over(1), pool="tape"))
+    assert [calls.take(hand_over(1)) for _ in range(MOST_CALLS + 1)] == [True] * MOST_CALLS + [False]
     backend.busy.set()
 
 
@@ -115,13 +121,13 @@ async def test_each_effect_asks_its_own(calls: Calls, backend: Backend, journal:
     for effect in (
         Look(pool="gpu", keys=(key,)),
         Fence(pool="gpu", key=key),
-        Deliver(pool="gpu", key=key, signal=9),
+        Deliver(pool="gpu", key=key, number=1, signal=9),
         Forget(pool="gpu", key=key),
     ):
-        assert calls.take("gpu")
+        assert calls.take(effect)
         await calls.call(effect)
     assert backend.said == ["look 1", "fence", "stop", "signal 9", "forget"]
-    assert len(journal.steps) == 3  # nothing comes of a signal
+    assert len(journal.steps) == 4
 
 
 @pytest.mark.parametrize(
@@ -133,6 +139,44 @@ async def test_every_answer_to_a_hand_over_reaches_the_journal(
     backend.error = error
     backend.busy.set()
     journal.free.set()
-    assert calls.take("gpu")
+    assert calls.take(hand_over(1))
     await calls.call(hand_over(1))
     assert len(journal.steps) == 1
+
+
+def deliver(number: int, signal: int, token: int = 1) -> Deliver:
+    return Deliver(pool="gpu", key=Key(UUID(int=token), 1), number=number, signal=signal)
+
+
+async def test_signals_of_one_attempt_are_delivered_one_by_one_in_their_order(
+    calls: Calls, backend: Backend, journal: Journal
+) -> None:
+    """A stop that takes long is not overtaken by what lets the job go on; another job's signals do not wait for it."""
+    tasks = []
+    for effect in (deliver(1, 19), deliver(2, 18), deliver(1, 10, token=2)):
+        assert not calls.on_its_way(effect)
+        assert calls.take(effect)
+        tasks.append(asyncio.create_task(calls.call(effect)))
+    await until(2, journal.steps)
+    assert backend.said == ["signal 19", "signal 10"]  # until the journal has it that the first was delivered
+    assert calls.on_its_way(deliver(1, 19))  # said again meanwhile, or late
+    assert calls.on_its_way(deliver(2, 18))
+    assert not calls.on_its_way(deliver(3, 19))
+    journal.free.set()
+    await asyncio.wait_for(asyncio.gather(*tasks), WAIT_S)
+    assert backend.said == ["signal 19", "signal 10", "signal 18"]
+    assert not calls.on_its_way(deliver(1, 19))  # now the journal knows better
+
+
+async def test_of_a_signal_that_the_backend_did_not_take_the_journal_hears_nothing_and_the_next_is_tried(
+    calls: Calls, backend: Backend, journal: Journal
+) -> None:
+    journal.free.set()
+    backend.error = Unavailable("not now")
+    first, second = deliver(1, 19), deliver(2, 18)
+    assert [calls.take(first), calls.take(second)] == [True, True]
+    await calls.call(first)
+    assert journal.steps == []
+    backend.error = None
+    await calls.call(second)
+    assert (backend.said, len(journal.steps)) == (["signal 19", "signal 18"], 1)

@@ -367,9 +367,12 @@ class Submit(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
+    OVER_FIELD_NUMBER: _builtins.int
     pool: _builtins.str
     again: _builtins.bool
     """it was sent before"""
+    over: _builtins.bool
+    """and has ended: what it left is wanted, and it must not run"""
     @_builtins.property
     def key(self) -> Global___Key: ...
     @_builtins.property
@@ -384,10 +387,11 @@ class Submit(_message.Message):
         spec: Global___Spec | None = ...,
         signature: Global___Signature | None = ...,
         again: _builtins.bool = ...,
+        over: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "signature", b"signature", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "key", b"key", "pool", b"pool", "signature", b"signature", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "key", b"key", "over", b"over", "pool", b"pool", "signature", b"signature", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,11 +6,27 @@ from uuid import UUID
 
 import pytest
 
-from federation.engine.effects import Fault, FetchResults, PushInputs, Send
-from federation.engine.origin import ANSWER_S, LEASE_MARGIN, LEASE_MARGIN_S, RECHOOSE_S
-from federation.engine.sites import SILENT_S, WARY_JOBS, WARY_S
+from federation.engine.effects import Deliver, Dropped, Effect, Fault, FetchResults, Look, PushInputs, Send
+from federation.engine.origin import ANSWER_S, FOLLOW_S, LEASE_MARGIN, LEASE_MARGIN_S, RECHOOSE_S
+from federation.engine.owing import MOST_SIGNALS
+from federation.engine.sites import JOURNAL_S, SILENT_S, WARY_JOBS, WARY_S
 from federation.errors import Refused, Unavailable
-from federation.model.messages import Busy, Cancel, Changes, Follow, Record, Release, Room, Rooms, Signal, Submit, Told
+from federation.model.messages import (
+    CONT,
+    STOP,
+    TSTP,
+    Busy,
+    Cancel,
+    Changes,
+    Follow,
+    Record,
+    Release,
+    Room,
+    Rooms,
+    Signal,
+    Submit,
+    Told,
+)
 from federation.model.spec import Input, Lease, OnSilence
 from federation.model.states import End, Origin, Outcome, Target
 from federation.model.token import Key
@@ -308,6 +324,144 @@ def test_a_target_with_a_new_journal_is_asked_again_about_all_it_may_have(pair: 
     assert (pair.edge.job.state, pair.edge.job.attempt) == (Origin.RUNNING, 1)
 
 
+def new_journal(pair: Pair, number: int = 77) -> None:
+    """Hpc loses its journal, and edge hears of it."""
+    pair.hpc.new_journal(UUID(int=number))
+    pair.hpc.restart()
+    pair.carry(pair.edge, pair.edge.due(FOLLOW_S))
+
+
+def over(pair: Pair, outcome: Outcome = EXIT) -> None:
+    pair.running()
+    pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=outcome))
+    assert pair.edge.job.state is Origin.RESULTS_PENDING
+
+
+def asked_for_its_output(pair: Pair) -> None:
+    """Edge, by hpc's new journal, which looks for it."""
+    over(pair)
+    new_journal(pair)
+    effects = pair.edge.due(ANSWER_S)
+    assert messages(effects, Submit) == [Submit(key=KEY, pool="gpu", spec=SPEC, again=True, over=True)]
+    assert only(effects, FetchResults) == []
+    assert only(pair.carry(pair.edge, effects), Look) == [Look(pool="gpu", keys=(KEY,))]
+    assert pair.edge.job.why == "hpc has lost its journal: asked again"
+
+
+def test_what_is_over_is_asked_for_again_when_its_target_has_lost_its_journal(pair: Pair) -> None:
+    asked_for_its_output(pair)
+    found = pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=EXIT))
+    assert only(found, FetchResults) == [FetchResults(site="hpc", key=KEY, outcome=EXIT)]
+    assert pair.hpc.attempt().user == "a_smith"
+    assert messages(pair.edge.due(ANSWER_S), Submit) == []  # from now on it is fetched, as ever
+    done = pair.edge.run(lambda: pair.edge.engine.follower.fetched(pair.edge.store, KEY, pair.edge.now()))
+    pair.carry(pair.edge, done)
+    assert (pair.edge.job.state, pair.edge.job.outcome) == (Origin.DONE, EXIT)
+    assert pair.hpc.attempt().state is Target.RELEASED
+
+
+@pytest.mark.parametrize(
+    "left",
+    [None, replace(EXIT, stdout_size=8), Outcome(end=End.LOST, started_at=5.0)],
+    ids=["nothing", "part of it", "no record of its exit"],
+)
+def test_output_that_went_with_the_journal_of_its_target_is_given_up_and_how_it_ended_is_not(
+    pair: Pair, left: Outcome | None
+) -> None:
+    asked_for_its_output(pair)
+    if left is not None:
+        pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=left))
+    else:
+        pair.hpc.sees(Sight.ABSENT)
+        pair.carry(pair.hpc, pair.hpc.sees(Sight.ABSENT))
+        pair.carry(pair.hpc, pair.hpc.backend("fenced", KEY, True))
+    assert (pair.edge.job.state, pair.edge.job.outcome) == (Origin.DONE, EXIT)
+    assert pair.edge.job.why.startswith("its output is gone: hpc has lost its journal")
+    assert pair.hpc.attempt().state is Target.RELEASED
+    assert pair.edge.store.due_commands(1e12, 9) == []
+    assert [room.free_jobs for room in pair.edge.engine.sites["hpc"].rooms.values()] == [5]  # that pool was not full
+
+
+def test_a_target_that_can_t_look_for_what_is_over_now_is_asked_until_it_can(pair: Pair) -> None:
+    over(pair)
+    pair.hpc.may_accept = False
+    new_journal(pair)
+    for _ in range(3):
+        pair.carry(pair.edge, pair.edge.due(1000.0))
+        assert pair.edge.job.why == "hpc can't take it now: its journal is short of room"
+    pair.hpc.may_accept = True
+    pair.carry(pair.edge, pair.edge.due(1000.0))
+    assert pair.hpc.attempt().state is Target.SUBMITTING
+
+
+def test_the_output_of_a_job_that_was_cancelled_while_its_target_lost_its_journal_is_fetched(pair: Pair) -> None:
+    """The target hears of the cancel first, and does not know whose job that is."""
+    pair.running()
+    new_journal(pair)
+    pair.carry(pair.edge, pair.edge.asked("cancel"))
+    killed = replace(EXIT, end=End.SIGNALED, signal=15, exit_code=None)
+    assert only(pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=killed)), FetchResults) == []
+    asked = pair.edge.due()
+    assert [one.over for one in messages(asked, Submit)] == [True]
+    outcome = replace(killed, end=End.CANCELLED)
+    fetches = only(pair.carry(pair.edge, asked), FetchResults)
+    assert fetches == [FetchResults(site="hpc", key=KEY, outcome=outcome)]
+    assert (pair.hpc.attempt().user, pair.edge.job.outcome) == ("a_smith", outcome)
+
+
+def test_what_can_t_be_fetched_is_given_up_by_whoever_may_cancel_it_and_by_no_cancel(pair: Pair) -> None:
+    with pytest.raises(Refused, match="no job"):
+        pair.edge.asked("give_up")
+    pair.running()
+    with pytest.raises(Refused, match="the job is running: no output of it waits"):
+        pair.edge.asked("give_up")
+    pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=EXIT))
+    with pytest.raises(Refused, match="is over: exited") as refused:
+        pair.edge.asked("cancel")
+    assert refused.value.hint == "its output is still at hpc: fed cancel --give-up ends it without that"
+    assert messages(pair.edge.asked("give_up"), Release) == [Release(key=KEY)]
+    assert (pair.edge.job.state, pair.edge.job.outcome) == (Origin.DONE, EXIT)
+    assert pair.edge.job.why == "what was not fetched of its output was given up; it was at hpc"
+    assert pair.edge.run(lambda: pair.edge.engine.follower.fetched(pair.edge.store, KEY, pair.edge.now())) == []
+    with pytest.raises(Refused, match="is done"):
+        pair.edge.asked("give_up")
+    pair.carry(pair.edge, pair.edge.due(10.0))
+    assert pair.hpc.attempt().state is Target.RELEASED
+
+
+def test_one_new_journal_a_minute_is_looked_into_whatever_a_site_says(pair: Pair) -> None:
+    pair.running()
+    edge = pair.edge
+    written = []
+    for number in range(1000):
+        before = edge.store.changes()
+        effects = edge.hears("hpc", Changes(journal=UUID(int=number + 100), after=0, upto=0, records=()))
+        written.append(edge.store.changes() - before)
+        assert effects == ([Dropped(what="new journal of hpc")] if number else [])
+    assert written[0] > 0
+    assert written[1:] == [0] * 999
+
+
+def test_a_journal_that_is_lost_twice_in_a_minute_is_believed_in_a_minute_later(pair: Pair) -> None:
+    pair.running()
+    new_journal(pair, 77)
+    new_journal(pair, 78)
+    known = pair.edge.store.followed("hpc")
+    assert known is not None
+    assert known.journal == UUID(int=77)
+    passed = 0.0
+    while passed < JOURNAL_S:
+        passed += FOLLOW_S
+        pair.carry(pair.edge, pair.edge.due(FOLLOW_S))
+        pair.hpc.due()
+    known = pair.edge.store.followed("hpc")
+    assert known is not None
+    assert known.journal == UUID(int=78)
+    pair.carry(pair.edge, pair.edge.due(1000.0))
+    pair.carry(pair.hpc, pair.hpc.sees(Sight.RUNNING, started_at=5.0))
+    assert (pair.edge.job.state, pair.edge.job.attempt) == (Origin.RUNNING, 1)
+
+
 @pytest.mark.parametrize(("on_silence", "state"), [("keep", Origin.DONE), ("replace", Origin.QUEUED)])
 def test_a_lost_attempt_ends_the_job_or_is_replaced_by_lease(pair: Pair, on_silence: str, state: Origin) -> None:
     pair.running(replace(SPEC, lease=Lease(on_silence=OnSilence(on_silence), after_s=1e9)))
@@ -364,15 +518,80 @@ def test_a_requeue_waits_for_the_end_of_the_attempt_before_the_next(pair: Pair) 
     assert pair.hpc.attempt(Key(TOKEN, 2)).state is Target.READY
 
 
-def test_a_signal_reaches_a_running_attempt_once(pair: Pair) -> None:
+def test_signals_reach_a_running_attempt_once_and_in_their_order(pair: Pair) -> None:
     with pytest.raises(Refused, match="no job"):
         pair.edge.asked("signal", 10)
     pair.running()
-    [first] = messages(pair.edge.asked("signal", 10), Signal)
-    assert first == Signal(key=KEY, number=1, signal=10)
-    pair.carry(pair.edge, pair.edge.asked("signal", 12))
-    assert messages(pair.edge.due(1000.0), Signal) == []  # the second one's confirmation covers the first
-    assert pair.hpc.attempt().signals == 2
+    first = Signal(key=KEY, number=1, signal=10)
+    assert messages(pair.edge.asked("signal", 10), Signal) == [first]  # it is lost
+    assert pair.edge.asked("signal", 12) == []
+    again = pair.edge.due(1000.0)
+    assert messages(again, Signal) == [first]
+    found = only(pair.carry(pair.edge, again), Deliver)
+    assert [(one.number, one.signal) for one in found] == [(1, 10), (2, 12)]
+    assert messages(pair.edge.due(1000.0), Signal) == []
+    assert pair.edge.store.commands_of(KEY) == []
+
+
+def delivered(pair: Pair, number: int) -> list[Effect]:
+    """At hpc, which tells of it."""
+    hpc = pair.hpc
+    return pair.carry(hpc, hpc.run(lambda: hpc.engine.target.delivered(hpc.store, KEY, number)))
+
+
+def test_what_lets_a_job_go_on_is_said_until_it_is_delivered_and_what_comes_after_it_waits(pair: Pair) -> None:
+    pair.running()
+    first = Deliver(pool="gpu", key=KEY, number=1, signal=CONT)
+    assert pair.carry(pair.edge, pair.edge.asked("signal", CONT)) == [first]  # its backend does not answer
+    assert pair.edge.asked("signal", 10) == []
+    for _ in range(3):
+        pair.hpc.restart()
+        pair.carry(pair.edge, [Send(site="hpc", message=Follow(journal=None, after=0))])
+        assert only(pair.carry(pair.edge, pair.edge.due(1000.0)), Deliver) == [first]
+    assert only(delivered(pair, 1), Deliver) == [Deliver(pool="gpu", key=KEY, number=2, signal=10)]
+    assert pair.edge.store.commands_of(KEY) == []
+
+
+def test_the_newest_word_on_whether_a_job_goes_on_takes_the_place_of_those_before(pair: Pair) -> None:
+    pair.running()
+    assert len(pair.edge.asked("signal", TSTP)) == 1
+    assert pair.edge.asked("signal", STOP) == []  # TSTP is to be delivered first
+    assert pair.edge.asked("signal", 10) == []
+    for _ in range(100):
+        pair.edge.asked("signal", TSTP)
+        pair.edge.asked("signal", STOP)
+        pair.edge.asked("signal", CONT)
+    assert sorted((one.number, one.value) for one in pair.edge.store.commands_of(KEY)) == [(3, 10), (303, CONT)]
+    found = only(pair.carry(pair.edge, pair.edge.due(1000.0)), Deliver)
+    assert [(one.number, one.signal) for one in found] == [(3, 10), (303, CONT)]
+    assert [one.number for one in pair.edge.store.commands_of(KEY)] == [303]
+    delivered(pair, 303)
+    assert pair.edge.store.commands_of(KEY) == []
+
+
+def test_a_resume_does_not_wait_for_a_suspend_that_was_not_delivered(pair: Pair) -> None:
+    pair.running()
+    pair.edge.asked("signal", STOP)
+    assert messages(pair.edge.asked("signal", CONT), Signal) == [Signal(key=KEY, number=2, signal=CONT)]
+
+
+def test_no_more_than_so_many_signals_wait_for_one_attempt(pair: Pair) -> None:
+    pair.running()
+    for _ in range(MOST_SIGNALS):
+        pair.edge.asked("signal", 10)
+    with pytest.raises(Unavailable, match="64 signals wait"):
+        pair.edge.asked("signal", 10)
+    assert len(pair.edge.store.commands_of(KEY)) == MOST_SIGNALS
+    pair.edge.asked("signal", CONT)  # a bound on those is that each takes the place of the others
+
+
+def test_signals_of_an_attempt_that_is_over_are_owed_no_more(pair: Pair) -> None:
+    pair.running()
+    pair.edge.asked("signal", STOP)
+    pair.edge.asked("signal", 10)
+    pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=replace(EXIT, stdout_size=0)))
+    assert [one.kind for one in pair.edge.store.commands_of(KEY)] == []
+    assert messages(pair.edge.due(1000.0), Signal) == []
 
 
 def test_a_change_that_changes_nothing_here_is_not_written_and_is_heard_again_after_a_restart(pair: Pair) -> None:

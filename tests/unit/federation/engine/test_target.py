@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from federation.engine.attempts import FIRST_POLL_S, FIRST_RETRY_S, MOST_POLL_S
-from federation.engine.effects import Deliver, Fence, Forget, HandOver, Look
+from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look
 from federation.engine.target import ASK_S, MOST_DOUBTED, TOMBSTONE_S
-from federation.model.messages import Busy, Cancel, Changes, Follow, Release, Signal, Submit, Told
+from federation.model.messages import CONT, STATES, Busy, Cancel, Changes, Follow, Release, Signal, Submit, Told
 from federation.model.spec import Input, Lease, OnSilence
 from federation.model.states import End, Outcome, Target
 from federation.model.token import Key
@@ -17,6 +17,7 @@ from tests.unit.federation.engine.bench import EXIT, GUEST, KEY, SPEC, Site, mes
 
 SUBMIT = Submit(key=KEY, pool="gpu", spec=SPEC)
 CANCEL = Cancel(key=KEY, pool="gpu")
+INPUT = Input(path=b"x", size=0, sha256=b"")
 KILLED = Outcome(end=End.SIGNALED, signal=15, started_at=5.0, ended_at=6.0)
 
 
@@ -121,6 +122,57 @@ def test_what_was_sent_before_by_a_user_who_is_nobody_any_more_is_ended(hpc: Sit
     assert (over.state, over.outcome and over.outcome.end) == (Target.ENDED, End.REFUSED)
 
 
+OVER = replace(SUBMIT, again=True, over=True)
+
+
+def test_what_is_over_is_looked_for_and_its_output_kept_though_there_is_no_record_of_it(hpc: Site) -> None:
+    spec = replace(SPEC, script=b"x", env=((b"x", b"y"),), outputs=(b"out",), inputs=(INPUT,))
+    assert only(hpc.hears("edge", replace(OVER, spec=spec)), Look) == [Look(pool="gpu", keys=(KEY,))]
+    found = messages(hpc.sees(Sight.EXITED, outcome=EXIT), Told)[0].record
+    assert (found.state, found.outcome) == (Target.ENDED, EXIT)
+    assert (hpc.attempt().user, hpc.store.attempt_spec(KEY)) == ("a_smith", replace(SPEC, outputs=(b"out",)))
+
+
+def test_what_is_over_never_runs_again_though_nothing_is_left_of_it(hpc: Site) -> None:
+    effects = [*hpc.hears("edge", OVER), *hpc.due(1000.0)]
+    for _ in range(2):
+        effects += hpc.sees(Sight.ABSENT)
+    assert Fence(pool="gpu", key=KEY) in effects
+    effects += [*hpc.backend("fenced", KEY, True), *hpc.due(1000.0)]
+    assert only(effects, HandOver) == []
+    outcome = hpc.attempt().outcome
+    assert outcome is not None
+    assert (hpc.attempt().state, outcome.end, outcome.started_at) == (Target.ENDED, End.NO_ROOM, None)
+
+
+@pytest.mark.parametrize("ended_first", [True, False])
+def test_what_was_known_by_its_cancel_alone_is_told_whose_it_is(hpc: Site, ended_first: bool) -> None:
+    """Its output could not be given back: nobody knows whose files those are."""
+    hpc.hears("edge", CANCEL)
+    hpc.backend("fenced", KEY, False)
+    if ended_first:
+        hpc.sees(Sight.EXITED, outcome=EXIT)
+    assert hpc.attempt().user == ""
+    before = hpc.attempt().revision
+    assert messages(hpc.hears("edge", replace(OVER, spec=replace(SPEC, user="stranger"))), Told)[0].record.key == KEY
+    assert (hpc.attempt().user, hpc.attempt().revision) == ("", before)
+    hpc.hears("edge", replace(OVER, spec=replace(SPEC, outputs=(b"out",))))
+    if not ended_first:
+        hpc.sees(Sight.EXITED, outcome=EXIT)
+    attempt = hpc.attempt()
+    assert (attempt.user, attempt.state, attempt.outcome) == ("a_smith", Target.ENDED, EXIT)
+    assert attempt.revision > before
+    assert hpc.store.attempt_spec(KEY) == replace(SPEC, outputs=(b"out",))
+    assert hpc.store.attempts()["gpu", "edge"] == 0
+
+
+def test_what_is_over_and_known_is_said_anew(hpc: Site) -> None:
+    running(hpc)
+    hpc.sees(Sight.EXITED, outcome=EXIT)
+    revision = hpc.attempt().revision
+    assert messages(hpc.hears("edge", OVER), Told)[0].record.revision > revision
+
+
 def test_what_an_older_journal_kept_from_starting_was_never_let_in(hpc: Site) -> None:
     pending(hpc)
     over = messages(hpc.sees(Sight.FENCED, KEY), Told)[0].record
@@ -136,7 +188,7 @@ def test_without_room_in_the_journal_nothing_new_comes_in_and_what_is_known_is_t
 
 
 def test_it_waits_for_its_inputs(hpc: Site) -> None:
-    hpc.hears("edge", replace(SUBMIT, spec=replace(SPEC, inputs=(Input(path=b"x", size=0, sha256=b""),))))
+    hpc.hears("edge", replace(SUBMIT, spec=replace(SPEC, inputs=(INPUT,))))
     assert hpc.due(1000.0) == []
     hpc.backend("inputs_here", KEY)
     assert len(only(hpc.due(), HandOver)) == 1
@@ -303,6 +355,18 @@ def test_a_cancel_that_comes_first_keeps_the_attempt_from_ever_running(hpc: Site
     assert only(hpc.due(1000.0), HandOver) == []
 
 
+def test_a_cancel_of_what_waits_for_its_inputs_is_decided_at_the_claim_as_an_older_journal_may_have_begun_it(
+    hpc: Site,
+) -> None:
+    hpc.hears("edge", replace(SUBMIT, spec=replace(SPEC, inputs=(INPUT,)), again=True))
+    assert hpc.attempt().state is Target.STAGING
+    assert only(hpc.hears("edge", CANCEL), Fence) == [Fence(pool="gpu", key=KEY)]
+    hpc.backend("fenced", KEY, False)
+    assert Fence(pool="gpu", key=KEY) in hpc.due(400.0)
+    hpc.sees(Sight.EXITED, outcome=KILLED)
+    assert hpc.attempt().outcome == replace(KILLED, end=End.CANCELLED)
+
+
 def test_a_cancel_is_decided_at_the_claim_and_tried_until_it_is_over(hpc: Site) -> None:
     running(hpc)
     assert only(hpc.hears("edge", CANCEL), Fence) == [Fence(pool="gpu", key=KEY)]
@@ -340,9 +404,41 @@ def test_a_lease_is_measured_from_the_last_word_of_its_origin(hpc: Site, on_sile
 def test_a_signal_is_delivered_once_and_never_to_another_attempt(hpc: Site) -> None:
     running(hpc)
     signal = Signal(key=KEY, number=1, signal=10)
-    assert only(hpc.hears("edge", signal), Deliver) == [Deliver(pool="gpu", key=KEY, signal=10)]
+    assert only(hpc.hears("edge", signal), Deliver) == [Deliver(pool="gpu", key=KEY, number=1, signal=10)]
     assert only(hpc.hears("edge", signal), Deliver) == []
     assert hpc.hears("edge", replace(signal, key=replace(KEY, attempt=2))) == []
+
+
+def delivered(hpc: Site, number: int) -> list[Effect]:
+    return hpc.run(lambda: hpc.engine.target.delivered(hpc.store, KEY, number))
+
+
+@pytest.mark.parametrize("state", sorted(STATES))
+def test_what_stops_a_job_or_lets_it_go_on_counts_once_it_is_delivered_also_over_a_restart(
+    hpc: Site, state: int
+) -> None:
+    running(hpc)
+    signal = Signal(key=KEY, number=2, signal=state)
+    for _ in range(3):
+        assert hpc.hears("edge", signal) == [Deliver(pool="gpu", key=KEY, number=2, signal=state)]
+        assert hpc.attempt().signals == 0
+        hpc.restart()
+    assert messages(delivered(hpc, 2), Told)[0].record.signals == 2
+    assert only(hpc.hears("edge", signal), Deliver) == []
+    assert only(hpc.hears("edge", replace(signal, number=1)), Deliver) == []  # late
+    assert delivered(hpc, 1) == []
+    assert hpc.attempt().signals == 2
+
+
+def test_what_lets_a_job_go_on_waits_until_a_new_journal_knows_that_it_runs(hpc: Site) -> None:
+    pending(hpc)
+    signal = Signal(key=KEY, number=5, signal=CONT)
+    assert only(hpc.hears("edge", signal), Deliver) == []
+    assert hpc.attempt().signals == 0
+    hpc.sees(Sight.RUNNING, KEY, started_at=5.0)
+    assert only(hpc.hears("edge", signal), Deliver) == [Deliver(pool="gpu", key=KEY, number=5, signal=CONT)]
+    hpc.sees(Sight.EXITED, outcome=EXIT)
+    assert delivered(hpc, 5) == []
 
 
 def test_output_is_kept_until_it_is_released_and_the_attempt_remembered_longer(hpc: Site) -> None:
