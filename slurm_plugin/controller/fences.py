@@ -24,6 +24,7 @@ from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 log = logging.getLogger(__name__)
 
 AT_ONCE = 64  # fences decided together; the others are next
+FENCES_MAX = 4_096  # that wait to be: further epilogs end at once, and the next pass sees what they freed
 OF_A_KIND = 128  # waiting jobs looked at that want the same
 OF_A_USER = 512  # ... that are one user's
 WAITING_MAX = 2_048  # ... in all: a fence has half a second
@@ -47,6 +48,10 @@ class Fences:
         self._queue = _Queue((), frozenset())
 
     def ask(self, fence: Fence) -> None:
+        if len(self._waiting) >= FENCES_MAX:
+            log.error("fence.too_many", extra={"node": fence.member.name, "job": fence.job_id, "bound": FENCES_MAX})
+            self._answer([fence])
+            return
         self._waiting.append(fence)
         self._some.set()
 

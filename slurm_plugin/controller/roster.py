@@ -183,6 +183,8 @@ class Roster(Mapping[str, Member]):
         for end in ends:
             if isinstance(end, VgpuError):
                 raise end
+            if isinstance(end, Exception):
+                log.error("agent.session_broke", extra={"node": member.name}, exc_info=end)
 
 
 def _not_ours(name: str) -> ConfigError:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_plugin import catalogue
-from slurm_plugin.controller import books, engine, loans, roster
+from slurm_plugin.controller import books, engine, fences, loans, roster
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.drains import Drains
 from slurm_plugin.controller.turns import CALLS_OF_ONE
@@ -129,6 +129,20 @@ async def test_file_that_is_too_long_is_refused_before_it_waits_for_its_turn(tmp
             await one.plan(caller, "")
         for task in waiting:
             task.cancel()
+
+
+async def test_epilogs_of_which_too_many_wait_end_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fences, "FENCES_MAX", 2)
+    place = ControllerPlace(state_dir=tmp_path, catalogue=tmp_path / "catalogue")
+    config = replace(pools.config("n1"), controller=place)
+    one = engine.Engine(config, DictSlurm({"n1": pools.slurm_node("n1")}), reload=lambda: config)
+    asked = [fences.Fence(member=one.desk.roster["n1"], job_id=nth, slices=()) for nth in range(3)]
+    for fence in asked:
+        one._fences.ask(fence)
+    assert [fence.answered for fence in asked] == [False, False, True]
+    running = asyncio.create_task(one._fences.run())
+    await until(lambda: all(fence.answered for fence in asked))
+    running.cancel()
 
 
 async def test_write_that_was_done_and_not_answered_is_looked_at(

@@ -79,3 +79,15 @@ async def test_node_that_left_the_pool_while_its_agent_said_hello_is_refused(ros
     roster.follow(pools.config("n2"))
     with pytest.raises(ConfigError, match="n1"):
         await roster.serve(hello(member), never, listening)
+
+
+async def test_an_error_of_ours_in_what_an_agent_said_is_logged_and_ends_its_session(
+    roster: Roster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken() -> None:
+        raise KeyError("GPU-1")
+
+    await asyncio.wait_for(roster.serve(hello(roster["n1"]), never, lambda: asyncio.create_task(broken())), 5)
+    assert roster["n1"].outbox is None
+    (told,) = [record for record in caplog.records if record.message == "agent.session_broke"]
+    assert (told.__dict__["node"], told.exc_info and told.exc_info[0]) == ("n1", KeyError)
