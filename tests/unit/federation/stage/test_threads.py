@@ -54,8 +54,16 @@ async def test_what_came_of_it_is_told_and_so_is_what_failed() -> None:
 
 async def test_a_time_limit_is_told_as_one() -> None:
     held = Held()
-    threading.Timer(0.2, held.go.set).start()
+    limit = asyncio.timeout(0.01)
+
+    async def let_go() -> None:
+        while not limit.expired():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        held.go.set()
+
+    letting_go = asyncio.create_task(let_go())
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
+        async with limit:
             await in_thread(held.work)
+    await letting_go
     assert held.done
