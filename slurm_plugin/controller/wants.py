@@ -96,7 +96,7 @@ class Places:
 
     def __init__(self, nodes: Sequence[OfferNode]) -> None:
         self._nodes = nodes
-        self._number = {node.name: nth for nth, node in enumerate(nodes)}
+        self._number: dict[str, int] = {}  # once a node is named
         self._like: dict[Key, frozenset[int]] = {}  # by all but the names of nodes
         self._of: dict[Key, frozenset[int]] = {}
 
@@ -126,6 +126,7 @@ class Places:
         )
 
     def _numbers(self, names: Sequence[str]) -> set[int]:
+        self._number = self._number or {node.name: nth for nth, node in enumerate(self._nodes)}
         return {self._number[name] for name in names if name in self._number}
 
 
