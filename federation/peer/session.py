@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federation.drops import Drops
 from federation.errors import FedError, Refused
@@ -52,7 +52,7 @@ class Session:
         self._out.append(pb.Envelope(hello=hello(border.site, border.software)))
         self._to_send = asyncio.Event()
         self._held: deque[Submit] = deque()
-        self._unsaid: set[Key] = set()  # submits in the two
+        self._unsaid: dict[Key, Submit] = {}  # those of the two, as they are to be said
         self._out_bytes = self._held_bytes = self._in_bytes = 0
         self._drops = Drops(log, "message.dropped")
         self.agreed: Agreed | None = None  # once the other side's hello was fine
@@ -78,7 +78,9 @@ class Session:
     # -- out
 
     def _send_submit(self, submit: Submit) -> bool:
-        if submit.key in self._unsaid:
+        if (waits := self._unsaid.get(submit.key)) is not None:
+            if submit.over:
+                self._unsaid[submit.key] = replace(waits, again=True, over=True)
             return True
         if self._credit > 0 and not self._held:
             return self._put_submit(submit)
@@ -87,7 +89,7 @@ class Session:
             return False
         self._held.append(submit)
         self._held_bytes += size
-        self._unsaid.add(submit.key)
+        self._unsaid[submit.key] = submit
         return True
 
     async def outgoing(self) -> AsyncIterator[pb.Envelope]:
@@ -156,7 +158,7 @@ class Session:
         done = self._put(submit)
         if done:
             self._credit -= 1
-            self._unsaid.add(submit.key)
+            self._unsaid.setdefault(submit.key, submit)
         return done
 
     def _more_credit(self, submits: int) -> None:
@@ -169,7 +171,7 @@ class Session:
         if not isinstance(message, pb.Envelope):
             self._out_bytes -= weight(message)
         if isinstance(message, Submit):
-            self._unsaid.discard(message.key)
+            return self._unsaid.pop(message.key)
         return message
 
     def _put(self, message: Message | pb.Envelope) -> bool:

@@ -109,6 +109,17 @@ async def test_a_peer_that_knows_no_batches_gets_none() -> None:
     await end.end(running)
 
 
+@pytest.mark.parametrize("known", [True, False])
+async def test_what_is_over_is_asked_for_only_where_it_is_known_that_it_must_not_run(known: bool) -> None:
+    end = End(features=(OVER,) if known else ())
+    running = await end.begin()
+    over = replace(submit(1), again=True, over=True)
+    assert end.session.send(over) is known
+    end.session.send(release(2))
+    assert from_wire(await end.said()) == (over if known else release(2))
+    await end.end(running)
+
+
 async def test_a_batch_has_a_size_and_what_is_larger_goes_alone() -> None:
     end = End()
     running = await end.begin()
@@ -304,4 +315,19 @@ async def test_no_more_is_read_than_fits_in_memory(monkeypatch: pytest.MonkeyPat
     await end.until_heard(len(sent))
     assert [message for part in end.heard for message in part] == sent
     assert end.session._in_bytes == 0
+    await end.end(running)
+
+
+@pytest.mark.parametrize("credit", [True, False])
+async def test_a_job_that_ends_while_it_waits_is_said_as_over(credit: bool) -> None:
+    end = End(features=("over",))
+    running = await end.begin()
+    if not credit:
+        await no_credit(end)
+    assert end.session.send(replace(submit(1), again=True))
+    assert end.session.send(over := replace(submit(1), again=True, over=True))
+    assert end.session.send(replace(submit(1), again=True))  # late
+    end.comes.put_nowait(pb.Envelope(credit=pb.Credit(submits=5)))
+    assert from_wire(await end.said()) == over
+    assert not end.session._unsaid
     await end.end(running)
