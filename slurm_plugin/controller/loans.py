@@ -25,7 +25,6 @@ DOUBLINGS = 4  # terms and pauses grow so often
 TICK_S = 1.0  # two passes further apart count as so far: nobody was looking in between
 FORGET_S = 3600.0  # a user who was not passed over for so long is as good as new
 LOANS = 100_000  # jobs, and users, remembered; of more, those whose pause ends first are forgotten
-_PAUSE_MAX_S = GATHER_S * (1 << DOUBLINGS)  # further ahead lies no pause: the clock was set back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +72,17 @@ class Loans:
     def ranked(self, demand: Demand, now: float) -> Demand:
         """The same demand, with the place among others that its history gives it."""
         loan, user = self.jobs.get(demand.job_id), self.users.get(demand.uid)
-        if loan is None and user is None:
+        if (loan is None and user is None) or self._set_back(now):
             return demand
         user = user or Account()
         if loan is not None and loan.asks != demand.key:
             loan = None  # it asks for something else now
-        own = loan is not None and _lasts(loan.back_at, now)
+        own = loan is not None and loan.back_at > now
         return replace(
             demand,
-            behind=own or _lasts(user.back_at, now),
+            behind=own or user.back_at > now,
             strikes=loan.strikes if loan else 0,
-            gathers=not own and not _lasts(user.gathers_at, now),
+            gathers=not own and user.gathers_at <= now,
         )
 
     def passed_over_until(self, demand: Demand, now: float) -> float:
@@ -91,12 +90,12 @@ class Loans:
         if not demand.behind:
             return 0.0
         loan, user = self.jobs.get(demand.job_id), self.users.get(demand.uid)
-        return max(one.back_at for one in (loan, user) if one is not None and _lasts(one.back_at, now))
+        return max(one.back_at for one in (loan, user) if one is not None and one.back_at > now)
 
     def follow(self, demands: Iterable[Demand], lent: Lent, jobs: Iterable[QueuedJob], now: float) -> "Loans":
         """The loans after a pass that has lent this. `demands` as `ranked` gave them, `jobs` as the pass read them."""
-        if not (self.jobs or self.users or lent.claims or lent.gathering):
-            return replace(self, at=now)
+        if self._set_back(now) or not (self.jobs or self.users or lent.claims or lent.gathering):
+            return Loans(at=now)
         started, pending = _queue(jobs)
         step = min(max(0.0, now - self.at), TICK_S)
         loans = {job_id: loan for job_id, loan in self.jobs.items() if job_id in pending}
@@ -109,6 +108,10 @@ class Loans:
                 loan = _ticked(loans.get(demand.job_id), demand, lent, step, started.get(demand.array_id, 0))
                 loans[demand.job_id] = _judged(loan, demand, users, now)
         return Loans(jobs=_bounded(loans), users=_bounded(users), at=now)
+
+    def _set_back(self, now: float) -> bool:
+        """The clock was: how long anybody has still to wait is not known, and so nobody has."""
+        return now < self.at - TICK_S
 
 
 def _ticked(loan: Loan | None, demand: Demand, lent: Lent, step: float, started: int) -> Loan:
@@ -153,10 +156,6 @@ def _queue(jobs: Iterable[QueuedJob]) -> tuple[dict[int, int], set[int]]:
         else:
             pending.add(job.job_id)
     return started, pending
-
-
-def _lasts(back_at: float, now: float) -> bool:
-    return 0.0 < back_at - now <= _PAUSE_MAX_S
 
 
 def _last(one: Loan | Account) -> float:

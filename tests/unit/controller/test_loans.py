@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,13 +140,16 @@ def test_job_that_asks_for_something_else_is_a_new_one_and_its_user_is_not() -> 
     assert queue.claims() == {2}
 
 
-def test_nobody_was_looking_while_slurm_was_away() -> None:
+@pytest.mark.parametrize("back_s", [60, 3600, 86400])
+def test_nobody_was_looking_while_slurm_was_away(back_s: float) -> None:
     queue = Queue([place("n1", "2g.20gb")], {1: job(1, "m20", priority=9), 2: job(2, "m10", uid=1001)})
     queue.one_pass(after_s=3600)
     assert queue.claims() == {1}
     queue.wait(CLAIM_S)
-    queue.one_pass(after_s=-86400)  # the clock is set back: no pause of a day
+    queue.one_pass(after_s=-back_s)  # the clock is set back: no pause is longer for that
     assert queue.claims() == {1}
+    queue.wait(CLAIM_S + 2 * PASS_S)
+    assert queue.claims() == {2}
 
 
 def test_what_is_withheld_for_a_job_is_lent_for_longer_and_while_it_gets_more() -> None:
