@@ -109,17 +109,6 @@ async def test_a_peer_that_knows_no_batches_gets_none() -> None:
     await end.end(running)
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_what_is_over_is_asked_for_only_where_it_is_known_that_it_must_not_run(known: bool) -> None:
-    end = End(features=(OVER,) if known else ())
-    running = await end.begin()
-    over = replace(submit(1), again=True, over=True)
-    assert end.session.send(over) is known
-    end.session.send(release(2))
-    assert from_wire(await end.said()) == (over if known else release(2))
-    await end.end(running)
-
-
 async def test_a_batch_has_a_size_and_what_is_larger_goes_alone() -> None:
     end = End()
     running = await end.begin()
