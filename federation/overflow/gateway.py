@@ -46,6 +46,9 @@ class Gateway:
         )
         self._visits: dict[int, Visit] = {}  # by job id: the newest proxy is the one that counts
 
+    def attends(self, job_id: int) -> bool:
+        return job_id in self._visits
+
     @property
     def visits(self) -> tuple[Visit, ...]:
         """Of proxies that are being served."""

@@ -45,15 +45,17 @@ log = logging.getLogger(__name__)
 EVERY_S = 3.0  # between passes
 APART_S = 0.5  # the least, however often somebody asks for one
 AT_ONCE = 4  # bursts of which Slurm is told something; more would leave slurmctld no time for others
+ALONE_S = 60.0  # that what is over elsewhere waits for its proxy; one that lives comes again within seconds
 FORGET_S = 3600.0  # between looks at what was closed long ago
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where in Slurm jobs go that run elsewhere: the virtual nodes' partition, and which nodes they are."""
+    """Where in Slurm jobs go that run elsewhere: the virtual nodes' partition, which nodes they are, who is there."""
 
     partition: str
     serves: Callable[[str], bool]
+    attended: Callable[[int], bool]  # does the proxy of a run of this JobId talk to us?
 
 
 class Reconcile:
@@ -62,6 +64,7 @@ class Reconcile:
     ) -> None:
         self._runner, self._site, self._side, self._place, self._clock = runner, site, side, place, clock
         self._unknown: dict[UUID, int] = {}  # looks in a row that did not find the job
+        self._missing: dict[UUID, float] = {}  # since when one that is over elsewhere has no proxy; monotonic
         self._said: dict[UUID, str] = {}  # why one waits, as the log has it
         self._wake = asyncio.Event()
         self._gate = asyncio.Semaphore(AT_ONCE)
@@ -87,6 +90,7 @@ class Reconcile:
         bursts = await self._runner.read(lambda store: [(one, store.job(one.token)) for one in open_bursts(store)])
         self._unknown = {one.token: self._unknown.get(one.token, 0) for one, _ in bursts}
         self._said = {token: why for token, why in self._said.items() if token in self._unknown}
+        self._missing = {token: since for token, since in self._missing.items() if token in self._unknown}
         if len(bursts) >= MOST_OPEN:
             log.warning("bursts.too_many", extra={"open": len(bursts), "looked_at": MOST_OPEN})
         if not bursts:
@@ -138,6 +142,7 @@ class Reconcile:
             if ends is Ends.NOTHING:
                 if mine is not None and mine.lives:
                     await self._goes_on(burst, fed, mine)
+                    await self._bring_back(burst, fed, mine)
                 return
             if not (over and mine is not None):
                 await self._stop(burst, job)
@@ -183,6 +188,21 @@ class Reconcile:
         await self._side.tell_time(burst, job, fed)
         if fed is not None and (note := notes.note(burst, fed)) != job.note:
             await self._site.note(burst, note)
+
+    async def _bring_back(self, burst: Burst, fed: Job | None, job: SlurmJob) -> None:
+        """A proxy that was lost with its slurmstepd, as its end is there to be told. Slurm misses neither by itself
+        until their node registers, which can take half an hour; and its user may have said --no-requeue for his script,
+        which does not run again.
+        """
+        now = self._clock().mono
+        if job.state != "RUNNING" or fed is None or not is_over(fed) or self._place.attended(job.job_id):
+            self._missing.pop(burst.token, None)
+        elif now - self._missing.setdefault(burst.token, now) >= ALONE_S:
+            self._missing[burst.token] = now
+            log.warning("burst.proxy_lost", extra=facts(burst))
+            if not job.requeue:
+                await self._site.let_requeue(job.name)
+            await self._site.requeue(job.name)
 
     async def _close(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
         """Nothing of it is open anywhere. A job that goes on in Slurm gets back what was its own first.

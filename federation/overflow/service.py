@@ -49,7 +49,11 @@ class Overflow:
     def __init__(self, config: OverflowConfig, house: House, slurm: Slurm) -> None:
         self._config = config
         self.side = SlurmSide(house.runner, slurm, config.longest_wait_s, now)
-        place = Place(partition=config.partition, serves=lambda node: config.serving(node) is not None)
+        place = Place(
+            partition=config.partition,
+            serves=lambda node: config.serving(node) is not None,
+            attended=lambda job_id: self.gateway.attends(job_id),
+        )
         self.reconcile = Reconcile(house.runner, slurm, self.side, place, now)
         desk = Desk(
             config=config,

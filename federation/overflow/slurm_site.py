@@ -58,6 +58,9 @@ class SlurmSite(Protocol):
 
     async def requeue(self, name: str) -> None: ...
 
+    async def let_requeue(self, name: str) -> None:
+        """Of one whose user said --no-requeue."""
+
     async def cancel(self, name: str) -> None: ...
 
     async def release(self, name: str) -> None: ...
@@ -111,6 +114,9 @@ class OwnSlurm:
     async def requeue(self, name: str) -> None:
         await self._run(["scontrol", "requeue", name])
         log.info("slurm.job_requeued", extra={"job": name})
+
+    async def let_requeue(self, name: str) -> None:
+        await self._update(name, "requeue=1")
 
     async def cancel(self, name: str) -> None:
         await self._run(["scancel", "--quiet", name])

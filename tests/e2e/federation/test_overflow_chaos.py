@@ -215,6 +215,8 @@ def settle(site: Bursting, limit_s: float) -> dict[str, Known]:
 
 def picture(site: Bursting) -> str:
     shown = (site.here.slurm("squeue", "-a", "-o", "%i %j %T %r %P"), site.there.slurm("squeue", "-a"))
+    shown += tuple(str(run) for run in runs(site) if not run["closed"])
+    shown += tuple(one.fed("jobs", "--all-users", "--json").stdout.decode() for one in (site.hpc, site.cloud))
     return "\n".join((*shown, site.here.slurm("sinfo", "-R"), *(one.log()[-4000:] for one in (site.hpc, site.cloud))))
 
 

@@ -90,6 +90,10 @@ class FakeSlurm(SlurmSite):
         self._answer("end", name, str(at))
         self._change(name)
 
+    async def let_requeue(self, name: str) -> None:
+        self._answer("let_requeue", name)
+        self._change(name, requeue=True)
+
     async def requeue(self, name: str) -> None:
         self._answer("requeue", name)
         self._change(name, state="COMPLETING")
@@ -165,6 +169,7 @@ class Stand:
     backend: Patient
     slurm: FakeSlurm = field(default_factory=FakeSlurm)
     clock: Clock = field(default_factory=Clock)
+    attended: bool = True  # a proxy is there
 
     @property
     def runner(self) -> Runner:
@@ -175,7 +180,9 @@ class Stand:
     async def up(self) -> AsyncIterator[None]:
         """A daemon's life; only the journal, the backend and Slurm know of the one before."""
         async with self.site.up():
-            place = Place(partition="cloud", serves=lambda node: node.startswith("cloud-"))
+            place = Place(
+                partition="cloud", serves=lambda node: node.startswith("cloud-"), attended=lambda _: self.attended
+            )
             self.side = SlurmSide(self.runner, self.slurm, LONGEST_WAIT_S, self.clock)
             self.reconcile = Reconcile(self.runner, self.slurm, self.side, place, self.clock)
             yield

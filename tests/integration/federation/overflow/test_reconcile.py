@@ -347,6 +347,36 @@ async def test_an_id_that_another_job_got_is_not_its_to_run_until_the_first_is_s
         assert (here.ran(first.token), (await here.burst(second.token)).uid) == (1, 1001)
 
 
+@pytest.mark.parametrize("requeue", [True, False])
+async def test_one_that_is_over_elsewhere_and_whose_proxy_was_lost_is_started_again_to_tell_it(
+    here: Stand, requeue: bool
+) -> None:
+    """Slurm would not miss its slurmstepd for half an hour."""
+    async with here.up():
+        burst = await here.running(replace(JOB, requeue=requeue))
+        here.attended = False
+        here.clock.ahead_s += 2 * reconcile.ALONE_S
+        await here.passes(2)
+        here.backend.end(Key(burst.token, 1), Outcome(end=End.EXITED, exit_code=7))
+        await here.over(burst.token)
+        await here.passes(2)
+        here.attended = True
+        here.clock.ahead_s += reconcile.ALONE_S
+        await here.passes(2)
+        here.attended = False
+        await here.passes(2)
+        assert ("requeue", "12") not in here.slurm.told
+        here.clock.ahead_s += reconcile.ALONE_S
+        await here.passes()
+        assert [told for told in here.slurm.told if "requeue" in told[0]] == [
+            *([("let_requeue", "12")] * (not requeue)),
+            ("requeue", "12"),
+        ]
+        here.slurm.requeued(here.slurm.records[12], 900)
+        what, again = await here.arrive(here.slurm.started(12, 901))
+        assert (what, again and again.token) == (Claim.REATTACH, burst.token)
+
+
 async def test_an_id_that_another_job_got_and_that_was_requeued_since_is_known_by_its_script(here: Stand) -> None:
     async with here.up():
         what, first = await here.arrive(here.slurm.put(JOB), script=b"first")
