@@ -7,6 +7,7 @@ from federation.ports import Now
 
 FIRST_RETRY_S, MOST_RETRY_S = 1.0, 300.0
 FIRST_POLL_S, MOST_POLL_S = 2.0, 30.0
+ASK_S = 2.0  # until a backend is asked about what it did not answer
 ROOM_POLL_S = 5.0  # until a full pool is tried again, when no end of a job there is heard
 ROOM_POLLS_PER_S = 2.0  # of one pool when many wait for it
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from federation.engine.effects import Dropped, Effect, FetchResults, PushInputs
-from federation.engine.origin import MOST_WOKEN, done, follow
+from federation.engine.origin import done, follow, wake_for_room
 from federation.engine.owing import next_signal, owe
 from federation.engine.sites import Sites
 from federation.model.job import Job
@@ -36,8 +36,8 @@ class Follower:
         self.sites[site].heard = now.mono
         match message:
             case Rooms():
-                if more := self.sites.offered(site, message, now):
-                    store.wake_queued(now.wall, min(more, MOST_WOKEN))
+                self.sites.offered(site, message, now)
+                wake_for_room(store, self.sites, now)
                 return []
             case Busy():
                 return self._busy(store, site, message)

@@ -27,6 +27,7 @@ FIRST_MOVE_S = 5.0  # until bytes that should be moving are asked for again
 LEASE_MARGIN_S, LEASE_MARGIN = 30.0, 1.1  # how much longer than the target the origin waits
 MOST_OPEN = 100_000  # jobs that are not done; more are refused
 MOST_WOKEN = 1000  # waiting jobs that a link or new room wakes at once
+WAKE_S = 1.0  # between wakings for new room, however often sites tell of some
 MOST_DUE = 500  # jobs, or commands, of one pass
 DAY_S = 86400
 KEEP_S, KEEP_JOBS = 90 * 86400.0, 1_000_000  # finished jobs that are remembered
@@ -171,8 +172,9 @@ class OriginSide:
         return effects
 
     def _wake(self, store: Store, now: Now) -> None:
-        """For each job that ended anywhere, one that waits."""
+        """For each job that ended anywhere, and for new room, one that waits."""
         freed, self.sites.freed = self.sites.freed, 0
+        wake_for_room(store, self.sites, now)
         if freed and self._waits:
             self._waits = store.wake_queued(now.wall, min(freed, MOST_WOKEN)) > 0
 
@@ -269,6 +271,12 @@ class OriginSide:
             why = f"{site} was silent for {silence_s:.0f} s: another attempt"
             store.save_job(job.on(OriginEvent.REPLACE, due_at=now.wall, why=why), was=job)
         return effects
+
+
+def wake_for_room(store: Store, sites: Sites, now: Now) -> None:
+    if sites.more and now.mono - sites.woken_at >= WAKE_S:
+        store.wake_queued(now.wall, min(sites.more, MOST_WOKEN))
+        sites.more, sites.woken_at = 0, now.mono
 
 
 def done(store: Store, job: Job, was: Job, now: Now) -> None:

@@ -49,6 +49,8 @@ class Sites:
         self._sites = {name: Site(name=name, heard=now.mono) for name in (own, *names)}
         self._breakers: dict[str, Breaker] = {}
         self.freed = 0  # jobs that ended since waiting ones were last woken
+        self.more = 0  # jobs for which there is room, since waiting ones were last woken for that
+        self.woken_at = -math.inf  # when that was
 
     def follow(self, names: tuple[str, ...], now: Now) -> None:
         """These are the others from now on. Of one that is no more, nothing is known, as after a restart."""
@@ -66,8 +68,8 @@ class Sites:
     def linked(self, name: str) -> bool:
         return name in self._sites and self._sites[name].linked
 
-    def offered(self, site: str, rooms: Rooms, now: Now) -> int:
-        """Take a site's list of pools. Tells how many more jobs there is room for than before."""
+    def offered(self, site: str, rooms: Rooms, now: Now) -> None:
+        """Take a site's list of pools."""
         known = self._sites[site]
         before, before_rooms = known.free_jobs(), known.rooms
         known.rooms = {room.pool: room for room in rooms.pools}
@@ -78,7 +80,7 @@ class Sites:
         for pool in known.full_at.keys() & known.rooms.keys():
             room = known.rooms[pool]
             known.rooms[pool] = replace(room, free_jobs=min(room.free_jobs, WARY_JOBS))
-        return max(0, known.free_jobs() - before)
+        self.more += max(0, known.free_jobs() - before)
 
     def took(self, site: str, pool: str) -> None:
         """It has let a job of ours in."""

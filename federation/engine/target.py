@@ -6,9 +6,9 @@ Every method is one transaction over the journal, and tells the effects that are
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from federation.engine.attempts import again, ended, poll_s, retry_s, room_poll_s
+from federation.engine.attempts import ASK_S, again, ended, poll_s, retry_s, room_poll_s
+from federation.engine.doubts import Doubts
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look, Send
-from federation.engine.records import Records
 from federation.model.job import Attempt, over
 from federation.model.messages import (
     STATES,
@@ -22,7 +22,6 @@ from federation.model.messages import (
     Submit,
     Told,
 )
-from federation.model.spec import JobSpec
 from federation.model.states import NEVER_LET_IN, OPEN, End, Outcome, Target, TargetEvent
 from federation.model.token import Key
 from federation.policy.admit import House, Verdict, admit
@@ -30,25 +29,22 @@ from federation.ports import Now, Seen, Sight
 from federation.store.store import Store
 
 HANDING_S = 10.0  # until a backend is asked about what it is being given
-ASK_S = 2.0  # until a backend is asked about what it did not answer
 AGREEING = 2  # looks in a row before what is not there counts as not there
 MOST_DUE = 500  # attempts of one pass
 TOMBSTONE_S = 30 * 86400.0  # how long a released attempt is remembered: no duplicate of a submit is later
 LEASE_CHECK_S = 1.0
-MOST_DOUBTED = 256  # attempts of an origin without a record, beyond its most jobs, that are looked for at once
 UNNAMED = "?"  # the handle of what a backend may have had, and never told its name for
 IN_BACKEND = frozenset({Target.READY, Target.SUBMITTING, Target.PENDING, Target.RUNNING})
 
 
-class TargetSide(Records):
+class TargetSide(Doubts):
     """Kept in memory: when each origin was last heard.
 
     `more_due`: the last pass was a full one.
     """
 
     def __init__(self, house: House, now: Now) -> None:
-        super().__init__()
-        self.house = house
+        super().__init__(house)
         self._since = now.mono
         self._heard: dict[str, float] = {}
         self.more_due = False
@@ -77,7 +73,7 @@ class TargetSide(Records):
 
     def _submit(self, store: Store, origin: str, submit: Submit, now: Now) -> list[Effect]:
         if (known := self._known(store, origin, submit.key)) is not None:
-            return self._claimed(store, known, submit)
+            return self._resubmitted(store, known, submit)
         if not store.may_accept():
             return [Send(site=origin, message=Busy(key=submit.key, why="its journal is short of room"))]
         held = store.held_bytes(origin) if submit.spec.inputs else 0
@@ -97,47 +93,6 @@ class TargetSide(Records):
         kept = replace(attempt, state=state, due_at=due_at, lease_s=lease_s, input_bytes=size)
         return [self._tell(store, store.add_attempt(kept, spec))]
 
-    def _doubt(self, store: Store, attempt: Attempt, submit: Submit, now: Now) -> list[Effect]:
-        """No record of it, and no room, or it is over; but an older journal may have let it in: its backend is asked.
-
-        What it does not have never runs here, once we have its claim. What nobody of that name may run has to end.
-        Of its spec only what tells which output to keep is kept: it is never handed over.
-        """
-        if self._too_many_doubted(store, attempt.origin):
-            return [Send(site=attempt.origin, message=Busy(key=attempt.key, why="too many are being looked for"))]
-        user, spec = self._left_by(submit, attempt.origin)
-        if spec is None:
-            stopping = replace(attempt, state=Target.STOPPING, due_at=now.wall)
-            return [*self._saved(store, stopping, None), Fence(pool=attempt.pool, key=attempt.key)]
-        asked = replace(attempt, user=user, state=Target.SUBMITTING, due_at=now.wall + ASK_S)
-        asked = store.add_attempt(replace(asked, lease_s=spec.lease.limit_s), spec)
-        return [self._tell(store, asked), Look(pool=asked.pool, keys=(asked.key,))]
-
-    def _left_by(self, submit: Submit, origin: str) -> tuple[str, JobSpec | None]:
-        """Whose its output is, and what tells which; nobody's: None."""
-        allowed = admit(submit, origin, self.house, {})
-        spec = allowed.spec and replace(allowed.spec, script=b"", args=(), env=(), inputs=())
-        return allowed.user, spec
-
-    def _claimed(self, store: Store, known: Attempt, submit: Submit) -> list[Effect]:
-        """It is known. If by a cancel alone, what it left can be fetched only now that its user is told.
-
-        Of what is over it is said anew, as an answer to this.
-        """
-        if submit.again and not known.user and known.state in (Target.STOPPING, Target.ENDED):
-            user, spec = self._left_by(submit, known.origin)
-            if spec is not None:
-                return [self._tell(store, store.add_attempt(replace(known, user=user), spec, was=known))]
-        if submit.over and known.user:
-            return self._saved(store, known, known)
-        return [self._answer(store, known)]
-
-    def _too_many_doubted(self, store: Store, origin: str) -> bool:
-        """Beyond what it may have here: what an older journal let in is no more than that."""
-        guest = self.house.guests.get(origin)
-        taken = sum(count for (_, site), count in store.attempts().items() if site == origin)
-        return taken >= (guest.most_jobs if guest else 0) + MOST_DOUBTED
-
     def _cancel(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:
         known = self._known(store, origin, cancel.key)
         if known is None:
@@ -145,21 +100,6 @@ class TargetSide(Records):
         if known.state is Target.STAGING or known.state in IN_BACKEND:
             return self._stop(store, known, End.CANCELLED, now)
         return [self._answer(store, known)]
-
-    def _cancel_unknown(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:
-        """It may come yet, and a backend may even have it when the journal is new: its claim decides.
-
-        Beyond a bound nothing is said: it is asked for again until it is confirmed.
-        """
-        if self._too_many_doubted(store, origin):
-            return []
-        never = Attempt(key=cancel.key, origin=origin, pool=cancel.pool, state=Target.STOPPING, due_at=now.wall)
-        if cancel.pool in self.house.pools:
-            return [*self._saved(store, never, None), Fence(pool=cancel.pool, key=cancel.key)]
-        outcome = Outcome(end=End.CANCELLED, reason="it was never here")
-        return self._saved(
-            store, replace(never, state=Target.RELEASED, due_at=None, ended_at=now.wall, outcome=outcome), None
-        )
 
     def _signal(self, store: Store, origin: str, signal: Signal) -> list[Effect]:
         """One of STATES counts once it is delivered: until then its origin says it again. Others before, so that none

@@ -18,7 +18,7 @@ from federation.model.token import Key
 from federation.peer.weight import weight
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.wire.convert import MAX_MESSAGE_BYTES, from_wire, to_wire
-from federation.wire.hello import BATCHES, SUBMITS, Agreed, agree, hello
+from federation.wire.hello import BATCHES, OVER, SUBMITS, Agreed, agree, hello
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,8 @@ class Session:
     # -- out
 
     def _send_submit(self, submit: Submit) -> bool:
+        if submit.over and (self.agreed is None or OVER not in self.agreed.features):
+            return False
         if (waits := self._unsaid.get(submit.key)) is not None:
             if submit.over:
                 self._unsaid[submit.key] = replace(waits, again=True, over=True)

@@ -7,7 +7,8 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 
 OLDEST, NEWEST = 1, 1
 BATCHES = "batches"  # several messages in one
-FEATURES = frozenset({"signals", BATCHES})
+OVER = "over"  # a submit of what is over: who does not know that could run it
+FEATURES = frozenset({"signals", BATCHES, OVER})
 SUBMITS = 256  # credit that we give: submits of one peer that may be under way without an answer
 MOST_SUBMITS = 65536  # credit that we take
 MAX_NAMES = 256  # features of a Hello that are looked at

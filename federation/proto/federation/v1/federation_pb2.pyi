@@ -372,7 +372,7 @@ class Submit(_message.Message):
     again: _builtins.bool
     """it was sent before"""
     over: _builtins.bool
-    """and has ended: what it left is wanted, and it must not run"""
+    """and has ended: what it left is wanted, and it must not run; to a peer whose Hello names "over" """
     @_builtins.property
     def key(self) -> Global___Key: ...
     @_builtins.property

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from federation.engine.effects import Deliver, Dropped, Effect, Fault, FetchResults, Look, PushInputs, Send
-from federation.engine.origin import ANSWER_S, FOLLOW_S, LEASE_MARGIN, LEASE_MARGIN_S, RECHOOSE_S
+from federation.engine.origin import ANSWER_S, FOLLOW_S, LEASE_MARGIN, LEASE_MARGIN_S, RECHOOSE_S, WAKE_S
 from federation.engine.owing import MOST_SIGNALS
 from federation.engine.sites import JOURNAL_S, SILENT_S, WARY_JOBS, WARY_S
 from federation.errors import Refused, Unavailable
@@ -104,6 +104,21 @@ def test_new_room_wakes_the_jobs_that_wait_for_it() -> None:
     pair.edge = edge
     pair.offers("gpu")
     assert len(messages(edge.due(), Submit)) == 1
+
+
+def test_room_that_a_site_tells_of_again_and_again_wakes_jobs_once_a_second(pair: Pair) -> None:
+    edge = pair.edge
+    pair.offers()
+    for number in range(100):
+        edge.submit(token=UUID(int=number + 1))
+    edge.due(WAKE_S)
+    looked = edge.store.changes()
+    for _ in range(100):
+        pair.offers()
+        pair.offers("gpu")
+    assert edge.store.changes() - looked == 5  # the first five
+    assert len(messages(edge.due(WAKE_S), Submit)) == 5
+    assert edge.engine.sites.more == 0
 
 
 def test_more_than_it_takes_is_refused_for_now() -> None:

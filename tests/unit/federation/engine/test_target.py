@@ -5,9 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from federation.engine.attempts import FIRST_POLL_S, FIRST_RETRY_S, MOST_POLL_S
+from federation.engine.attempts import ASK_S, FIRST_POLL_S, FIRST_RETRY_S, MOST_POLL_S
+from federation.engine.doubts import MOST_DOUBTED
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look
-from federation.engine.target import ASK_S, MOST_DOUBTED, TOMBSTONE_S
+from federation.engine.target import TOMBSTONE_S
 from federation.model.messages import CONT, STATES, Busy, Cancel, Changes, Follow, Release, Signal, Submit, Told
 from federation.model.spec import Input, Lease, OnSilence
 from federation.model.states import End, Outcome, Target

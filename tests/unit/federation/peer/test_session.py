@@ -16,7 +16,7 @@ from federation.peer import session as sessions
 from federation.peer.session import BATCH_BYTES, MOST_TOGETHER, Border, Session, messages_in
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.wire.convert import from_wire, to_wire
-from federation.wire.hello import BATCHES, SUBMITS, hello
+from federation.wire.hello import BATCHES, OVER, SUBMITS, hello
 
 WAIT_S = 10.0
 JOURNAL = UUID(int=9)
@@ -106,6 +106,17 @@ async def test_a_peer_that_knows_no_batches_gets_none() -> None:
     for one in sent:
         end.session.send(one)
     assert [from_wire(await end.said()) for _ in sent] == sent
+    await end.end(running)
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_what_is_over_is_asked_for_only_where_it_is_known_that_it_must_not_run(known: bool) -> None:
+    end = End(features=(OVER,) if known else ())
+    running = await end.begin()
+    over = replace(submit(1), again=True, over=True)
+    assert end.session.send(over) is known
+    end.session.send(release(2))
+    assert from_wire(await end.said()) == (over if known else release(2))
     await end.end(running)
 
 
