@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 
@@ -214,7 +215,7 @@ def settle(site: Bursting, limit_s: float) -> dict[str, Known]:
 
 
 def picture(site: Bursting) -> str:
-    shown = (site.here.slurm("squeue", "-a", "-o", "%i %j %T %r %P"), site.there.slurm("squeue", "-a"))
+    shown: tuple[str, ...] = (site.here.slurm("squeue", "-a", "-o", "%i %j %T %r %P"), site.there.slurm("squeue", "-a"))
     shown += tuple(str(run) for run in runs(site) if not run["closed"])
     shown += tuple(one.fed("jobs", "--all-users", "--json").stdout.decode() for one in (site.hpc, site.cloud))
     return "\n".join((*shown, site.here.slurm("sinfo", "-R"), *(one.log()[-4000:] for one in (site.hpc, site.cloud))))
@@ -234,7 +235,7 @@ class Verdict:
         self._told: dict[str, list[tuple[str, str]]] = {}  # name -> (token, number at the far side) of each run
         for line in crowd.told.read_text().splitlines():
             name, token, number = line.split(" ")
-            self._told.setdefault(name, []).append((token, number))
+            self._told.setdefault(name, []).append((str(UUID(token)), number))
         there = self.site.there.lab
         self._forgotten = forgotten((there.log / "slurmctld.log").read_text(errors="replace"))
         self._handed: dict[str, set[str]] = {}
