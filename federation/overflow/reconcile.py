@@ -197,7 +197,7 @@ class Reconcile:
         now = self._clock().mono
         if job.state != "RUNNING" or fed is None or not is_over(fed) or self._place.attended(job.job_id):
             self._missing.pop(burst.token, None)
-        elif now - self._missing.setdefault(burst.token, now) >= ALONE_S:
+        elif now - self._missing.setdefault(burst.token, now) >= ALONE_S and job == await self._site.job(job.job_id):
             self._missing[burst.token] = now
             log.warning("burst.proxy_lost", extra=facts(burst))
             if not job.requeue:

@@ -24,6 +24,7 @@ PAUSE_S = 60.0
 DOUBLINGS = 4  # terms and pauses grow so often
 TICK_S = 1.0  # two passes further apart count as so far: nobody was looking in between
 FORGET_S = 3600.0  # a user who was not passed over for so long is as good as new
+KINDS = 16  # of what a user's jobs asked for in vain that are remembered
 LOANS = 100_000  # jobs, and users, remembered; of more, those whose pause ends first are forgotten
 
 
@@ -34,6 +35,7 @@ class Lent:
     claims: Mapping[int, bool]  # job that found all it needs, for one element at least -> could Slurm start it now
     gathering: int = 0  # the job that slices are withheld for; 0: none
     gathered: int = 0  # how many
+    opened: Mapping[int, frozenset[str]] = field(default_factory=dict)  # job -> what was kept for its account until now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class Loan:
     gathered: int = 0
     strikes: int = 0
     back_at: float = 0.0  # passed over until then
+    opened: frozenset[str] = frozenset()  # slices kept for its account that were offered for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,7 @@ class Account:
     strikes: int = 0
     back_at: float = 0.0
     gathers_at: float = 0.0  # nothing is withheld for this user's jobs until then
+    asks: tuple[Key, ...] = ()  # what those asked for that did not start, the last first
 
 
 _T = TypeVar("_T", Loan, Account)
@@ -78,11 +82,14 @@ class Loans:
         if loan is not None and loan.asks != demand.key:
             loan = None  # it asks for something else now
         own = loan is not None and loan.back_at > now
+        behind = own or user.back_at > now
         return replace(
             demand,
-            behind=own or user.back_at > now,
+            behind=behind,
             strikes=loan.strikes if loan else 0,
             gathers=not own and user.gathers_at <= now,
+            passed=own or (behind and demand.key in user.asks),
+            opened=loan.opened if loan else frozenset(),
         )
 
     def passed_over_until(self, demand: Demand, now: float) -> float:
@@ -91,6 +98,20 @@ class Loans:
             return 0.0
         loan, user = self.jobs.get(demand.job_id), self.users.get(demand.uid)
         return max(one.back_at for one in (loan, user) if one is not None and one.back_at > now)
+
+    def taken(self, slices: Mapping[str, bool], now: float) -> "Loans":
+        """The same, now that these slices are held: by somebody whom they were not kept for?
+
+        Slurm gives a slice to the first job that it can start. So one that was opened for a job, and went to another's
+        while that waits, is not lost to a second one.
+        """
+        jobs, users = dict(self.jobs), dict(self.users)
+        for job_id, loan in self.jobs.items():
+            if loan.opened and not loan.opened.isdisjoint(slices):
+                left = replace(loan, opened=loan.opened - slices.keys())
+                lost = any(slices.get(uuid) for uuid in loan.opened)
+                jobs[job_id] = _in_vain(left, users, now) if lost else left
+        return replace(self, jobs=jobs, users=users)
 
     def follow(self, demands: Iterable[Demand], lent: Lent, jobs: Iterable[QueuedJob], now: float) -> "Loans":
         """The loans after a pass that has lent this. `demands` as `ranked` gave them, `jobs` as the pass read them."""
@@ -104,9 +125,12 @@ class Loans:
             if started.get(loan.array_id, 0) > loan.started and (user := users.get(loan.uid)):
                 users[loan.uid] = replace(user, strikes=user.strikes // 2, back_at=now)
         for demand in demands:
+            opened = lent.opened.get(demand.job_id, demand.opened if demand.passed else frozenset())
             if demand.job_id in lent.claims or demand.job_id == lent.gathering:
                 loan = _ticked(loans.get(demand.job_id), demand, lent, step, started.get(demand.array_id, 0))
-                loans[demand.job_id] = _judged(loan, demand, users, now)
+                loans[demand.job_id] = _judged(replace(loan, opened=opened), demand, users, now)
+            elif (known := loans.get(demand.job_id)) is not None and known.opened != opened:
+                loans[demand.job_id] = replace(known, opened=opened)
         return Loans(jobs=_bounded(loans), users=_bounded(users), at=now)
 
     def _set_back(self, now: float) -> bool:
@@ -133,16 +157,23 @@ def _judged(loan: Loan, demand: Demand, users: dict[int, Account], now: float) -
     """End what has lasted too long."""
     grown = 1 << min(loan.strikes, DOUBLINGS)
     if loan.claimed_s >= CLAIM_S * (grown if demand.behind else 1):
-        if not demand.behind:
-            user = users.get(loan.uid, Account())
-            pause_s = PAUSE_S * (1 << min(user.strikes, DOUBLINGS))
-            users[loan.uid] = replace(user, strikes=user.strikes + 1, back_at=now + pause_s)
-        return replace(loan, claimed_s=0.0, strikes=loan.strikes + 1, back_at=now + PAUSE_S * grown)
+        return _in_vain(loan, users, now, again=demand.behind)
     if loan.gathered_s >= GATHER_S * grown:
         back_at = now + GATHER_S * grown
         users[loan.uid] = replace(users.get(loan.uid, Account()), gathers_at=back_at)
         return replace(loan, gathered_s=0.0, gathered=0, strikes=loan.strikes + 1, back_at=back_at)
     return loan
+
+
+def _in_vain(loan: Loan, users: dict[int, Account], now: float, *, again: bool = False) -> Loan:
+    """It had its turn and did not start. `again`: when it had been passed over already, its user is none the worse."""
+    if not again:
+        user = users.get(loan.uid, Account())
+        pause_s = PAUSE_S * (1 << min(user.strikes, DOUBLINGS))
+        asks = tuple(dict.fromkeys((loan.asks, *user.asks)))[:KINDS]
+        users[loan.uid] = replace(user, strikes=user.strikes + 1, back_at=now + pause_s, asks=asks)
+    back_at = now + PAUSE_S * (1 << min(loan.strikes, DOUBLINGS))
+    return replace(loan, claimed_s=0.0, strikes=loan.strikes + 1, back_at=back_at, opened=frozenset())
 
 
 def _queue(jobs: Iterable[QueuedJob]) -> tuple[dict[int, int], set[int]]:

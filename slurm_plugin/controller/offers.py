@@ -76,7 +76,7 @@ def assign(
         waiting.append(demand)
         if not gathering and demand.gathers and market.gather(demand):
             gathering = demand.job_id
-    lent = Lent(claims=market.claims, gathering=gathering, gathered=market.withheld)
+    lent = Lent(claims=market.claims, gathering=gathering, gathered=market.withheld, opened=market.opened)
     return Offering(
         classes=market.offers(),
         asked=market.asked(waiting),
@@ -100,7 +100,7 @@ def _promised(promises: Sequence[Guarantee], ranked: Sequence[Demand]) -> frozen
     found: set[int] = set()
     for promise in (one for one in promises if one.lacking and not one.idle):
         left = promise.lacking
-        for demand in (d for d in ranked if _is_for(promise, d) and not d.behind):
+        for demand in (d for d in ranked if _is_for(promise, d) and not d.passed):
             left -= demand.count * demand.nodes * demand.tasks
             if left < 0:
                 break
@@ -126,6 +126,8 @@ class _Market:
     taken: dict[str, Counter[int]] = field(default_factory=dict)  # class, node -> busy slices that would serve
     claims: dict[int, bool] = field(default_factory=dict)  # job -> could Slurm start it on what it claimed
     withheld: int = 0
+    popped: list[str] = field(default_factory=list)  # every slice that was claimed, kept or withheld, in that order
+    opened: dict[int, frozenset[str]] = field(default_factory=dict)  # job -> what it claimed of what is kept for it
     kept: frozenset[str] = frozenset()
     first: dict[int, int] = field(
         default_factory=dict
@@ -173,10 +175,13 @@ class _Market:
         first = 0  # slices that the first jobs wait for: no more of them are put first than is lacking
         for demand in ranked:
             each = demand.count * demand.nodes
-            most = min(demand.tasks, left // each) if _is_for(promise, demand) and not demand.behind else 0
+            most = min(demand.tasks, left // each) if _is_for(promise, demand) and not demand.passed else 0
             later = (demand.priority, -demand.job_id) < before
+            before_it = len(self.popped)
             got = self.claim(demand, most, ready=True) if most and not later else 0
             left -= got * each
+            if got and promise.account:
+                self.opened[demand.job_id] = frozenset(self.popped[before_it:])
             if demand.tasks > got:
                 rest.append(replace(demand, tasks=demand.tasks - got) if got else demand)
             if most > got and first + each <= left:
@@ -356,7 +361,9 @@ class _Market:
 
     def _pop(self, profile: str, offer: str, nth: int, offer_as: str) -> None:
         by_node = self.stock[profile][offer]
-        self.claimed[by_node[nth].pop().uuid] = offer_as
+        uuid = by_node[nth].pop().uuid
+        self.claimed[uuid] = offer_as
+        self.popped.append(uuid)
         if not by_node[nth]:
             del by_node[nth]
         for gres_class, counts in self.have.items():

@@ -60,6 +60,8 @@ class Demand:
     behind: bool = False  # it had its turn and did not start: others come first
     strikes: int = 0  # how often so
     gathers: bool = True  # may slices be withheld for it until it has all it needs
+    passed: bool = False  # it let its turn pass, or a job of the same user's that asks for the same did
+    opened: frozenset[str] = frozenset()  # slices kept for its account that the last pass offered for it
     where: Key = field(init=False, compare=False, repr=False)  # demands with the same may run on the same nodes
     key: Key = field(init=False, compare=False, repr=False)  # when one finds nothing, no later one with the same does
 

@@ -75,6 +75,10 @@ class Life(RuleBasedStateMachine):
     def follow(self, follow: Follow) -> None:
         self.world.planning = replace(self.world.planning, follow=follow)
 
+    @rule(node=st.integers(1, 2), pool=st.integers(1, 3))
+    def change_at_once(self, node: int, pool: int) -> None:
+        self.world.planning = replace(self.world.planning, changing_of_node=node, changing_of_pool=pool)
+
     @rule()
     def freeze(self) -> None:
         """A pass has begun: what agents tell from now on is for the next one."""
