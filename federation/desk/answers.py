@@ -74,7 +74,7 @@ class Answers:
             raise Refused(f"{str(told)[:64]!r} is no job", hint="fed jobs lists them") from None
         if len(digits) < LEAST_PREFIX:
             raise Refused(f"{told} is too short", hint=f"give {LEAST_PREFIX} characters of the job's token or more")
-        found = await self._runner.read(lambda store: store.jobs_between(low, high, MOST_LISTED))
+        found = await self._runner.read(lambda store: store.jobs_between(low, high, MOST_LISTED), long=True)
         mine = [job for job in found if caller.may_see(job.user)]
         if number is not None:
             mine = [job for job in mine if (array_of(job.token) or ("", None))[1] == number]
@@ -96,7 +96,7 @@ class Answers:
         def read(store: Store) -> list[Job]:
             return store.newest_jobs(user, most) if done else store.open_jobs(user, most)
 
-        found = await self._runner.read(read)
+        found = await self._runner.read(read, long=True)
         return FedJobList(jobs=tuple(self.view(job) for job in found if caller.may_see(job.user)))
 
     async def wait(self, jobs: list[Job]) -> AsyncIterator[FedJobView | str]:

@@ -32,7 +32,7 @@ class OverflowAnswers:
             raise Refused("only an admin may have the queue looked at", hint="fed overflow says what was seen last")
         look = await self._widening.look(dry=True) if dry else self._last()
         config = self._config()
-        bursts = await self._journal.read(open_bursts)
+        bursts = await self._journal.read(open_bursts, long=True)
         jobs = [*map(_burst, bursts), *map(_waiting, look.judged)]
         mine = [job for job in jobs if caller.admin or job.uid == caller.uid]
         return OverflowView(

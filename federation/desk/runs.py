@@ -34,7 +34,7 @@ async def runs(runner: Runner, caller: Caller, names: Sequence[str], everybody: 
         mine = [one for one in found if caller.may_see(one.user)][:most]
         return [(one, store.job(one.token)) for one in mine]
 
-    return RunList(runs=tuple(_view(burst, job) for burst, job in await runner.read(read)))
+    return RunList(runs=tuple(_view(burst, job) for burst, job in await runner.read(read, long=True)))
 
 
 def _parsed(name: str) -> tuple[int, int]:

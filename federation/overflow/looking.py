@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Journal(Protocol):
     """What of `Runner` is used here."""
 
-    async def read(self, call: Callable[[Store], T]) -> T: ...
+    async def read(self, call: Callable[[Store], T], *, long: bool = False) -> T: ...
 
     async def act(self, step: Callable[[Store], list[Effect]]) -> None: ...
 
@@ -123,7 +123,7 @@ async def _books(sources: Sources, accounts: Collection[str], now: Now) -> _Book
             away=silent,
         )
 
-    return await sources.journal.read(read)
+    return await sources.journal.read(read, long=True)
 
 
 def _facts(config: OverflowConfig, books: _Books, running: Sequence[Running], now: Now) -> Facts:

@@ -87,7 +87,7 @@ class Reconcile:
 
     async def look(self) -> str:
         """One pass. Tells of a fault of ours. Raises FedError: Slurm does not answer, or the journal can't be read."""
-        bursts = await self._runner.read(lambda store: [(one, store.job(one.token)) for one in open_bursts(store)])
+        bursts = await self._runner.read(_open, long=True)
         self._unknown = {one.token: self._unknown.get(one.token, 0) for one, _ in bursts}
         self._said = {token: why for token, why in self._said.items() if token in self._unknown}
         self._missing = {token: since for token, since in self._missing.items() if token in self._unknown}
@@ -238,6 +238,10 @@ class Reconcile:
         before = self._clock().wall - self._runner.engine.origin.rules.keep_s
         while await self._runner.read(lambda store: drop_closed(store, before)):
             pass
+
+
+def _open(store: Store) -> list[tuple[Burst, Job | None]]:
+    return [(one, store.job(one.token)) for one in open_bursts(store)]
 
 
 def _asked(store: Store, burst: Burst, job: SlurmJob) -> bool:

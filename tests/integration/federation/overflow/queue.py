@@ -86,7 +86,7 @@ class FakeJournal(Journal):
     def __del__(self) -> None:
         self.store.close()
 
-    async def read(self, call: Callable[[Store], T]) -> T:
+    async def read(self, call: Callable[[Store], T], *, long: bool = False) -> T:
         return call(self.store)
 
     async def act(self, step: Callable[[Store], list[Effect]]) -> None:

@@ -608,7 +608,7 @@ async def test_the_loop_outlives_a_slurmctld_and_a_journal_that_are_away(
         burst = await here.running()
         with monkeypatch.context() as away:
 
-            async def read(call: object) -> object:
+            async def read(call: object, **_: bool) -> object:
                 away.undo()
                 raise Unavailable("too much waits for the journal's disk")
 
