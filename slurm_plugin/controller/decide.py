@@ -26,6 +26,7 @@ from slurm_plugin.controller.layout import NodeLayout, plan_node, spread
 from slurm_plugin.controller.loans import Loans
 from slurm_plugin.controller.look import Here, follows
 from slurm_plugin.controller.offers import Offering, assign, reserve
+from slurm_plugin.controller.opened import settled, taken
 from slurm_plugin.controller.prologs import IN_PROLOG, lost_prologs
 from slurm_plugin.controller.promised import margins
 from slurm_plugin.controller.question import guarantees
@@ -82,9 +83,11 @@ def decide(state: State) -> Decision:
         turns = in_turn(state, {name: node.layout for name, node in nodes.items()})
         nodes = {**nodes, **{name: replace(nodes[name], layout=layout) for name, layout in turns.items()}}
     if part is None and state.promises:
-        state = replace(state, loans=state.loans.taken(_taken(state), state.now))
+        state = replace(state, loans=state.loans.taken(taken(state), state.now))
     wanted, knows = asked(state)
-    wanted = sorted(_settled(wanted, nodes.values()), key=lambda demand: demand.rank)
+    if part is None and state.promises:
+        wanted = list(settled(wanted, {uuid for node in nodes.values() for uuid in node.reserved}))
+    wanted.sort(key=lambda demand: demand.rank)
     if part is None and (before.targets or any(follows(state, node.state) for node in nodes.values())):
         state, nodes, offering = _follow_queue(state, nodes, wanted)
     else:
@@ -118,30 +121,6 @@ def decide(state: State) -> Decision:
         recuts=before if state.config.mode is Mode.OBSERVE else replace(state.recuts, kept=offering.kept),
         margins=_margins(state, nodes) if part is None else (),
     )
-
-
-def _taken(state: State) -> dict[str, bool]:
-    """Those of the slices opened for jobs of an account that are held now: by a job that they were not kept for?"""
-    opened = frozenset[str]().union(*(loan.opened for loan in state.loans.jobs.values() if loan.opened))
-    if not opened:
-        return {}
-    accounts = {(job.job_id, job.started_at): job.account for job in state.jobs if job.on_nodes}
-    kept_for = {(promise.served.name, promise.guarantee.account) for promise in state.promises}
-    found: dict[str, bool] = {}
-    for node in state.nodes.values():
-        for uuid in opened & node.view.holder.keys():
-            grant = node.view.holder[uuid]
-            if (account := accounts.get(_run(grant))) is not None:
-                found[uuid] = (grant.gres_class, account) not in kept_for
-    return found
-
-
-def _settled(wanted: Sequence[Demand], nodes: Iterable[_Node]) -> Iterable[Demand]:
-    """Who takes what was opened for a job may just be starting. Until that is known no more is opened for it."""
-    starting = {uuid for node in nodes for uuid in node.reserved}
-    if not starting:
-        return wanted
-    return (one if starting.isdisjoint(one.opened) else replace(one, passed=True) for one in wanted)
 
 
 def _wary(state: State) -> State:

@@ -105,6 +105,8 @@ class Loans:
         Slurm gives a slice to the first job that it can start. So one that was opened for a job, and went to another's
         while that waits, is not lost to a second one.
         """
+        if not slices:
+            return self
         jobs, users = dict(self.jobs), dict(self.users)
         for job_id, loan in self.jobs.items():
             if loan.opened and not loan.opened.isdisjoint(slices):
@@ -125,7 +127,7 @@ class Loans:
             if started.get(loan.array_id, 0) > loan.started and (user := users.get(loan.uid)):
                 users[loan.uid] = replace(user, strikes=user.strikes // 2, back_at=now)
         for demand in demands:
-            opened = lent.opened.get(demand.job_id, demand.opened if demand.passed else frozenset())
+            opened = lent.opened.get(demand.job_id, demand.opened)
             if demand.job_id in lent.claims or demand.job_id == lent.gathering:
                 loan = _ticked(loans.get(demand.job_id), demand, lent, step, started.get(demand.array_id, 0))
                 loans[demand.job_id] = _judged(replace(loan, opened=opened), demand, users, now)

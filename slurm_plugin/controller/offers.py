@@ -181,7 +181,7 @@ class _Market:
             got = self.claim(demand, most, ready=True) if most and not later else 0
             left -= got * each
             if got and promise.account:
-                self.opened[demand.job_id] = frozenset(self.popped[before_it:])
+                self.opened[demand.job_id] = self.opened.get(demand.job_id, frozenset()).union(self.popped[before_it:])
             if demand.tasks > got:
                 rest.append(replace(demand, tasks=demand.tasks - got) if got else demand)
             if most > got and first + each <= left:

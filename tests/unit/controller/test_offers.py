@@ -274,7 +274,7 @@ def test_what_is_kept_for_two_accounts_is_offered_whoever_of_them_comes_first() 
     ("stops", "stopped"),
     [
         ({}, False),
-        ({"demand": {"behind": True}}, True),
+        ({"demand": {"behind": True, "passed": True}}, True),
         ({"demand": {"cpus": 8}, "node": {"cpus_free": 7}}, True),
         ({"node": {"closing": True}}, True),
         ({"demand": {"cpus": 8, "count": 2}, "node": {"cpus_free": 7}}, True),
@@ -308,7 +308,7 @@ def test_a_job_that_did_not_start_in_its_turn_is_not_put_before_others() -> None
     node = place("n1", "3g.40gb")
     other = replace(wish(1, "3g.40gb", priority=9), account="bio")
     tried, next_ = (replace(wish(nth, "3g.40gb", priority=5), account="physics") for nth in (3, 4))
-    result = assign([node], [other, replace(tried, behind=True), next_], {}, SERVING, promises=[PHYSICS])
+    result = assign([node], [other, replace(tried, behind=True, passed=True), next_], {}, SERVING, promises=[PHYSICS])
     assert result.first == {4: 10}
 
 
