@@ -4,6 +4,7 @@ import hashlib
 import random
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,53 @@ def test_who_follows_sees_every_byte_once_when_the_far_daemon_is_killed() -> Non
             assert following.wait(PATIENCE_S) == 0
         assert begin + rest == b"".join(b"x" * 100_000 + b"%d\n" % n for n in range(100, 141))
         both.edge.fed("wait", job)
+
+
+def until(ready: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not ready():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def open_file(both: Pair, name: str) -> Path:
+    """That a job may write to, whoever it runs as."""
+    path = both.home / name
+    path.touch()
+    path.chmod(0o666)
+    return path
+
+
+def test_what_is_over_is_found_again_by_a_far_daemon_that_lost_its_journal() -> None:
+    with pair() as both:
+        count, home = open_file(both, "count"), both.home / "gone"
+        home.mkdir()
+        script = f"echo 1 >> {count}; echo out; echo 42 > result; sleep 3; exit 5"
+        job = both.edge.submit("--stage-out", "result", "--wrap", script, cwd=home)
+        home.rmdir()
+        until(lambda: b"can't write to" in both.edge.fed("show", job).stdout)
+        both.hpc.kill()
+        for path in (both.hpc.folder / "state").glob("fed.db*"):
+            path.unlink()
+        both.hpc.start()
+        home.mkdir()
+        both.edge.fed("wait", job, wants=5)
+        assert both.edge.fed("logs", job).stdout == b"out\n"
+        assert (home / "result").read_text() == "42\n"
+        assert count.read_text() == "1\n"
+
+
+def test_a_job_that_was_stopped_goes_on_though_the_far_daemon_was_dead_when_that_was_wanted() -> None:
+    with pair() as both:
+        pid = open_file(both, "pid")
+        job = both.edge.submit("--wrap", f"echo $$ > {pid}; while [ -s {pid} ]; do sleep 0.1; done; exit 6")
+        until(lambda: pid.read_text().endswith("\n"))
+        until(lambda: b"running" in both.edge.fed("jobs").stdout)
+        both.edge.fed("signal", "--signal", "STOP", job)
+        process = Path("/proc", pid.read_text().strip(), "stat")
+        until(lambda: process.read_text().rpartition(")")[2].split()[0] == "T")
+        pid.write_text("")
+        both.hpc.kill()
+        both.edge.fed("signal", "--signal", "CONT", job)
+        both.hpc.start()
+        both.edge.fed("wait", job, wants=6)
