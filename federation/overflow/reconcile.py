@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 EVERY_S = 3.0  # between passes
 APART_S = 0.5  # the least, however often somebody asks for one
 AT_ONCE = 4  # bursts of which Slurm is told something; more would leave slurmctld no time for others
+SAVED_S = 10.0  # after which a slurmctld has written down what it knows: 5, and some to write
 ALONE_S = 60.0  # that what is over elsewhere waits for its proxy; one that lives comes again within seconds
 FORGET_S = 3600.0  # between looks at what was closed long ago
 
@@ -64,6 +65,7 @@ class Reconcile:
     ) -> None:
         self._runner, self._site, self._side, self._place, self._clock = runner, site, side, place, clock
         self._unknown: dict[UUID, int] = {}  # looks in a row that did not find the job
+        self._ended: dict[UUID, float] = {}  # since when one is over in Slurm, too; likewise
         self._missing: dict[UUID, float] = {}  # since when one that is over elsewhere has no proxy; monotonic
         self._said: dict[UUID, str] = {}  # why one waits, as the log has it
         self._wake = asyncio.Event()
@@ -90,7 +92,9 @@ class Reconcile:
         bursts = await self._runner.read(_open, long=True)
         self._unknown = {one.token: self._unknown.get(one.token, 0) for one, _ in bursts}
         self._said = {token: why for token, why in self._said.items() if token in self._unknown}
-        self._missing = {token: since for token, since in self._missing.items() if token in self._unknown}
+        for times in (self._ended, self._missing):
+            for token in times.keys() - self._unknown.keys():
+                del times[token]
         if len(bursts) >= MOST_OPEN:
             log.warning("bursts.too_many", extra={"open": len(bursts), "looked_at": MOST_OPEN})
         if not bursts:
@@ -140,14 +144,28 @@ class Reconcile:
         if burst.phase is Phase.OPEN:
             ends = without_proxy(burst, job, looks)
             if ends is Ends.NOTHING:
-                if mine is not None and mine.lives:
+                if mine is not None and mine.lives and not self._requeued(burst, mine):
                     await self._goes_on(burst, fed, mine)
                     await self._bring_back(burst, fed, mine)
-                return
-            if not (over and mine is not None):
+                    return
+                if mine is None or not mine.lives:
+                    return
+            elif not (over and mine is not None):
                 await self._stop(burst, job)
-        if over and (mine is None or mine.over or (burst.phase is Phase.STOPPING and left_behind(burst, mine))):
+        if over and (mine is None or left_behind(burst, mine) or self._is_saved(burst, mine)):
             await self._close(burst, fed, mine)
+
+    def _is_saved(self, burst: Burst, job: SlurmJob) -> bool:
+        """Slurm ended it long enough ago to know it still when it is killed: else it would be begun anew."""
+        if not job.over:
+            return False
+        now = self._clock().mono
+        return now - self._ended.setdefault(burst.token, now) >= SAVED_S
+
+    def _requeued(self, burst: Burst, job: SlurmJob) -> bool:
+        """By its user, after its end. One that is as it was before that end was forgotten by a slurmctld."""
+        ended = self._ended.pop(burst.token, None) is not None
+        return ended and job.restarts > burst.restarts
 
     async def _stop(self, burst: Burst, job: SlurmJob | None) -> None:
         """Slurm ended it, or does not know it any more: nothing of it is to run."""

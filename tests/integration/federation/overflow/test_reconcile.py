@@ -377,6 +377,52 @@ async def test_one_that_is_over_elsewhere_and_whose_proxy_was_lost_is_started_ag
         assert (what, again and again.token) == (Claim.REATTACH, burst.token)
 
 
+async def test_an_end_that_slurmctld_forgot_is_told_again_and_nothing_runs_again(
+    here: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is killed before it has written down what it just heard: to it the job runs, and nobody is there."""
+    monkeypatch.setattr(reconcile, "SAVED_S", 10.0)
+    async with here.up():
+        burst = await here.running()
+        here.backend.end(Key(burst.token, 1), Outcome(end=End.EXITED, exit_code=7))
+        await here.over(burst.token)
+        running = here.slurm.records[12]
+        here.slurm.put(replace(running, state="FAILED"))
+        await here.passes(2)
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
+        here.slurm.put(running)
+        here.attended = False
+        await here.passes()
+        here.clock.ahead_s += reconcile.ALONE_S
+        await here.passes()
+        assert ("requeue", "12") in here.slurm.told
+        here.slurm.requeued(here.slurm.records[12], 900)
+        what, again = await here.arrive(here.slurm.started(12, 901))
+        assert (what, again and again.token) == (Claim.REATTACH, burst.token)
+        here.slurm.put(replace(here.slurm.records[12], state="FAILED"))
+        await here.passes()
+        here.clock.ahead_s += 10.0
+        await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.CLOSED
+
+
+async def test_one_that_its_user_requeues_just_after_its_end_begins_anew(
+    here: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "SAVED_S", 10.0)
+    async with here.up():
+        burst = await here.running()
+        here.backend.end(Key(burst.token, 1), Outcome(end=End.EXITED, exit_code=7))
+        await here.over(burst.token)
+        here.slurm.put(replace(here.slurm.records[12], state="FAILED"))
+        await here.passes()
+        here.slurm.requeued(here.slurm.records[12], 900)
+        await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.CLOSED
+        here.clock.ahead_s += 10.0
+        assert (await here.arrive(here.slurm.started(12, 1000)))[0] is Claim.NEW
+
+
 async def test_an_id_that_another_job_got_and_that_was_requeued_since_is_known_by_its_script(here: Stand) -> None:
     async with here.up():
         what, first = await here.arrive(here.slurm.put(JOB), script=b"first")
