@@ -18,6 +18,7 @@ from federation.overflow.loop import Loop
 from federation.overflow.nodes import NodesLoop, gres_of
 from federation.overflow.reconcile import Place, Reconcile
 from federation.overflow.slurm_side import SlurmSide
+from federation.overflow.unheard import Unheard
 from federation.overflow.visit import Staff
 from federation.overflow.waiting import Queue
 from federation.overflow.widening import Widening
@@ -80,6 +81,7 @@ class Overflow:
         names = Pool(gres=gres_of(config).name, wait_partition=config.wait_partition)
         own = SlurmCommands(config.slurm, names)
         self.nodes = NodesLoop(lambda: self._config, house.runner, own, now)
+        self.unheard = Unheard(house.runner, slurm, place, now)
         self.drains = Drains(own, slurm, lambda: self._config, now)
 
     @property
@@ -102,7 +104,8 @@ class Overflow:
     def loops(self) -> tuple[Loop, ...]:
         """Each knows what is wrong with it."""
         reconcile = self.reconcile
-        return self.widening.loop, reconcile.loop, reconcile.forgets, self.nodes.loop, self.drains.loop
+        slurms = (self.nodes.loop, self.drains.loop, self.unheard.loop)
+        return self.widening.loop, reconcile.loop, reconcile.forgets, *slurms
 
     async def run(self) -> None:
         """Until cancelled."""

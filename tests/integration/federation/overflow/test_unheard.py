@@ -1,0 +1,66 @@
+"""Jobs that Slurm believes to run, and of which nobody has heard, are started again; no others."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from federation.overflow.reconcile import Place
+from federation.overflow.unheard import UNHEARD_S, Unheard
+from tests.integration.federation.overflow.stand import JOB, Stand, stand
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Stand:
+    return stand(tmp_path)
+
+
+def unheard_at(here: Stand) -> Unheard:
+    place = Place(partition="cloud", serves=lambda node: node.startswith("cloud-"), attended=lambda _: here.attended)
+    return Unheard(here.runner, here.slurm, place, here.clock)
+
+
+async def told_after(here: Stand, unheard: Unheard) -> list[str]:
+    await unheard.look()
+    here.clock.ahead_s += UNHEARD_S
+    await unheard.look()
+    return [told[0] for told in here.slurm.told if "requeue" in told[0]]
+
+
+@pytest.mark.parametrize("requeue", [True, False])
+async def test_one_that_never_came_is_started_again_once(here: Stand, requeue: bool) -> None:
+    async with here.up():
+        here.slurm.put(replace(JOB, requeue=requeue))
+        here.attended = False
+        unheard = unheard_at(here)
+        await unheard.look()
+        assert not here.slurm.told
+        assert await told_after(here, unheard) == ["let_requeue"] * (not requeue) + ["requeue"]
+        here.slurm.requeued(here.slurm.records[12], 900)
+        here.slurm.started(12, 901)
+        await unheard.look()
+        assert sum(told[0] == "requeue" for told in here.slurm.told) == 1
+
+
+async def test_one_that_runs_elsewhere_or_here_or_whose_proxy_is_there_is_left_alone(here: Stand) -> None:
+    async with here.up():
+        unheard = unheard_at(here)
+        await here.running()
+        here.attended = False
+        here.slurm.put(replace(JOB, job_id=13, nodes=("n1",)))
+        assert await told_after(here, unheard) == []
+        here.attended = True
+        here.slurm.put(replace(JOB, job_id=14))
+        assert await told_after(here, unheard) == []
+
+
+async def test_one_whose_end_is_on_record_here_does_not_run_again(here: Stand) -> None:
+    async with here.up():
+        burst = await here.running()
+        await here.side.stop(burst, "cancelled")
+        await here.over(burst.token)
+        here.slurm.put(replace(JOB, state="CANCELLED"))
+        await here.passes()
+        here.slurm.put(JOB)
+        here.attended = False
+        assert await told_after(here, unheard_at(here)) == []
