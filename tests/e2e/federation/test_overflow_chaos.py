@@ -19,7 +19,7 @@ from slurm_plugin.lab import processes
 from slurm_plugin.lab.site import Lab
 from tests.e2e import chaos
 from tests.e2e.federation.bursting import USER, Bursting, bursting
-from tests.e2e.federation.sites import disturb, forgotten, handed, restart
+from tests.e2e.federation.sites import Cluster, disturb, forgotten, handed, restart
 
 pytestmark = pytest.mark.slurm
 
@@ -197,8 +197,10 @@ def known(site: Bursting) -> dict[str, Known]:
 def settle(site: Bursting, limit_s: float) -> dict[str, Known]:
     """What all jobs have come to, once they are over."""
     rows: dict[str, Known] = {}
+    there = Cluster(lab=site.there.lab, spool=site.cloud.folder)
 
     def over() -> bool:
+        there.resume()
         try:
             rows.clear()
             rows.update(known(site))

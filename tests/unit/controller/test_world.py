@@ -124,8 +124,9 @@ class Life(RuleBasedStateMachine):
     def settle(self) -> None:
         """When nothing else happens, a few passes bring everything to rest: nothing left to do."""
         for _ in range(SETTLED):
+            rooms = self.world.recuts.rooms
             self.one_pass()
-            changes = any(plan.action is Action.CHANGE for plan in self.last.plan)
+            changes = any(plan.action is Action.CHANGE for plan in self.last.plan) or rooms != self.world.recuts.rooms
             if not (changes or self.last.gres or self.last.steps or self.world.recuts.targets):
                 break
         decision = self.world.decide(self.world.views())
