@@ -145,8 +145,8 @@ class Reconcile:
             ends = without_proxy(burst, job, looks)
             if ends is Ends.NOTHING:
                 if mine is not None and mine.lives and not self._requeued(burst, mine):
-                    await self._goes_on(burst, fed, mine)
                     await self._bring_back(burst, fed, mine)
+                    await self._goes_on(burst, fed, mine)
                     return
                 if mine is None or not mine.lives:
                     return

@@ -90,11 +90,22 @@ class SlurmSide:
             return what, burst
         log.info("burst.begun" if what is Claim.NEW else "burst.reattached", extra=facts(burst))
         if '"open":1' not in job.note:
-            await self._site.note(burst, notes.note(burst, None))
+            await self._noted(burst, job)
         with suppress(Unavailable):
             fed = await self._runner.read(lambda store: store.job(burst.token))
             await self.tell_time(burst, job, fed)
         return what, burst
+
+    async def _noted(self, burst: Burst, job: SlurmJob) -> None:
+        """Raises Unavailable. A job that can start in our partition only needs no note that keeps other nodes from it;
+        and of one whose slurmctld was killed as it asked slurmdbd for an index, Slurm lets nothing be changed any more.
+        """
+        try:
+            await self._site.note(burst, notes.note(burst, None))
+        except Unavailable as error:
+            if len(job.partitions) > 1:
+                raise
+            log.info("burst.not_noted", extra=facts(burst) | {"why": str(error)})
 
     async def accept(self, token: UUID, spec: JobSpec) -> Job:
         """The federation's job of this burst, durable; the same again for the same token.

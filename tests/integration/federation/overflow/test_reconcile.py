@@ -406,6 +406,31 @@ async def test_an_end_that_slurmctld_forgot_is_told_again_and_nothing_runs_again
         assert (await here.burst(burst.token)).phase is Phase.CLOSED
 
 
+@pytest.mark.parametrize("partitions", [("cloud",), ("gpu", "cloud")])
+async def test_a_job_that_slurm_lets_nobody_change_runs_where_it_can_start_nowhere_else(
+    here: Stand, monkeypatch: pytest.MonkeyPatch, partitions: tuple[str, ...]
+) -> None:
+    async def refused(*_: object) -> None:
+        raise Unavailable("Job update not available right now, the DB index is being set, try again in a bit")
+
+    monkeypatch.setattr(here.slurm, "note", refused)
+    monkeypatch.setattr(here.slurm, "set_limit", refused)
+    async with here.up():
+        job = here.slurm.put(replace(JOB, partitions=partitions))
+        if len(partitions) > 1:
+            with pytest.raises(Unavailable):
+                await here.arrive(job)
+            return
+        burst = await here.attach(job)
+        here.backend.end(Key(burst.token, 1), Outcome(end=End.EXITED, exit_code=7))
+        await here.over(burst.token)
+        here.attended = False
+        await here.passes()
+        here.clock.ahead_s += reconcile.ALONE_S
+        await here.passes()
+        assert ("requeue", "12") in here.slurm.told
+
+
 async def test_one_that_its_user_requeues_just_after_its_end_begins_anew(
     here: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
