@@ -18,7 +18,7 @@ from slurm_plugin.cli.output import emit, emit_document, say
 
 TIMED_OUT, OTHERWISE = 124, 1  # exit codes of `wait` for a job that had none of its own
 
-_SLURM_JOB = re.compile(r"[1-9]\d*(_\d+)?")  # a token of ours begins with a 0
+_SLURM_JOB = re.compile(r"[1-9]\d*(_\d+|_\[.*\])?")  # a token of ours begins with a 0
 
 JobName = Annotated[str, typer.Argument(metavar="[JOB]", help="Its token or the begin of it. Default: your newest.")]
 JobNames = Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs, arrays. Default: your newest.")]

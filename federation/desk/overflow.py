@@ -15,7 +15,8 @@ from federation.overflow.widening import Judged, Look, Tally, Widening
 from slurm_plugin.slurm.queue import has_element
 
 MOST_LISTED = 1000  # jobs
-SLURM_JOB = re.compile(r"([1-9]\d{0,9})(?:_(\d{1,9}))?")  # a token of the federation's begins with a 0
+# A token of the federation's begins with a 0. What waits of an array is `12_[3-9%2]` to squeue: its first element.
+_SLURM_JOB = re.compile(r"([1-9]\d{0,9})(?:_(\d{1,9})|_\[(\d{1,9})[-,:%\d]*\])?")
 
 
 class OverflowAnswers:
@@ -48,10 +49,7 @@ class OverflowAnswers:
 
     async def job(self, caller: Caller, name: str) -> OverflowJobView:
         """Of one job of Slurm's, by the name that squeue gives it. Raises Refused, Unavailable."""
-        match = SLURM_JOB.fullmatch(name)
-        if match is None:
-            raise Refused(f"{name[:64]!r} is no job of Slurm's", hint="such as 1234, or 1234_5")
-        job_id, task = int(match[1]), int(match[2] or -1)
+        job_id, task = slurm_job(name)
         found = [*await self._bursts(job_id, task), *(_waiting(one) for one in self._named(job_id, task))]
         mine = [one for one in found if caller.admin or one.uid == caller.uid]
         if mine:
@@ -61,7 +59,8 @@ class OverflowAnswers:
             raise Unavailable(f"the queue could not be looked at: {look.problem}")
         raise Refused(
             f"no job {name} of yours waits in a partition that has a rule, or ran elsewhere",
-            hint="vgpu explain says why a job waits here",
+            hint=f"vgpu explain says why a job waits here; one that asked for {self._config().partition} itself waits "
+            "for room in its pools: fed pools",
         )
 
     def _last(self) -> Look:
@@ -85,6 +84,14 @@ class OverflowAnswers:
         running = [one for one in found if one.phase is not Phase.CLOSED]
         waits = next(self._named(job_id, task), None) is not None
         return [_burst(one) for one in running or ([] if waits else found)]
+
+
+def slurm_job(name: str) -> tuple[int, int]:
+    """JobId and element, -1: of none, by what squeue prints. Raises Refused."""
+    match = _SLURM_JOB.fullmatch(name)
+    if match is None:
+        raise Refused(f"{name[:64]!r} is no job of Slurm's", hint="such as 1234, or 1234_5")
+    return int(match[1]), int(match[2] or match[3] or -1)
 
 
 def _problem(loops: Sequence[Loop], look: Look) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from federation.access.local import Caller
-from federation.desk.overflow import SLURM_JOB
+from federation.desk.overflow import slurm_job
 from federation.desk.view import RunList, RunView
 from federation.errors import Refused
 from federation.model.job import Job
@@ -23,7 +23,7 @@ async def runs(runner: Runner, caller: Caller, names: Sequence[str], everybody: 
     """
     if len(names) > MOST_NAMES:
         raise Refused(f"{len(names)} jobs at once; {MOST_NAMES} are the most")
-    wanted = [_parsed(name) for name in names]
+    wanted = [slurm_job(name) for name in names]
     user = "" if everybody and caller.admin else caller.user
 
     def read(store: Store) -> list[tuple[Burst, Job | None]]:
@@ -35,13 +35,6 @@ async def runs(runner: Runner, caller: Caller, names: Sequence[str], everybody: 
         return [(one, store.job(one.token)) for one in mine]
 
     return RunList(runs=tuple(_view(burst, job) for burst, job in await runner.read(read, long=True)))
-
-
-def _parsed(name: str) -> tuple[int, int]:
-    found = SLURM_JOB.fullmatch(name)
-    if found is None:
-        raise Refused(f"{name[:64]!r} is no job of Slurm's", hint="such as 1234, or 1234_5")
-    return int(found[1]), int(found[2]) if found[2] else -1
 
 
 def _of(store: Store, job_id: int, task: int) -> list[Burst]:

@@ -102,7 +102,7 @@ async def test_a_long_list_is_cut_and_says_so() -> None:
 async def test_one_job_is_explained_by_any_name_that_slurm_gives_it() -> None:
     desk = await looked(await filled())
     assert (await desk.job(ANN, "3")).why == "it has waited 60 s of 600"
-    for name in ("20", "20_1"):
+    for name in ("20", "20_1", "20_[0-2]", "20_[1,2%1]"):
         assert (await desk.job(ANN, name)).job == "20_[0-2]"
     running = await desk.job(ANN, "1")
     assert (running.state, running.pool, running.token[-1]) == ("running", "cloud/gpu", "1")
@@ -114,7 +114,7 @@ async def test_one_job_is_explained_by_any_name_that_slurm_gives_it() -> None:
             await desk.job(ANN, other)
     assert (await desk.job(ROOT, "4")).uid == 2000
     with pytest.raises(Refused, match="is no job of Slurm's"):
-        await desk.job(ROOT, "20_[0-2]")
+        await desk.job(ROOT, "20_[0-2")
 
 
 async def test_before_the_first_look_and_after_one_that_failed_nobody_is_told_a_lie() -> None:
