@@ -1,4 +1,4 @@
--- vgpu 0.1.0, parts b909df654fc2
+-- vgpu 0.1.0, parts 30e13fa86746
 -- Slices of GPUs, for job_submit.lua and cli_filter.lua. A site with scripts of its own adds two lines:
 --
 --     local vgpu = dofile("/etc/slurm/vgpu.lua")                            at the top
@@ -1081,6 +1081,9 @@ local function burst_mark(word, explicit, why)
    end
    if word == "never" and explicit then
       return no_burst("--burst=never and partition %s contradict each other; leave one out", M.cloud)
+   end
+   if explicit and not WORDS[word] then
+      return no_burst("--burst=%s names one pool, and partition %s is of all; leave one out", shown(word), M.cloud)
    end
    if word == "auto" and why then return NEVER end
    return "fed:burst=" .. (WORDS[word] and word or "pool:" .. word)

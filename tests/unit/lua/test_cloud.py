@@ -116,6 +116,8 @@ def test_a_word_that_is_none_is_refused_and_never_written(cloud: Lua, word: str)
 
 def test_words_that_contradict_the_job_are_refused(cloud: Lua) -> None:
     assert submit(cloud, partition="gpu,cloud", environment={BURST: "never"}) == (REFUSED, {})
+    assert submit(cloud, partition="cloud", environment={BURST: "aws"}) == (REFUSED, {})
+    assert submit(cloud, partition="cloud", environment={BURST: "always"})[0] == 0
     assert submit(cloud, partition="cpu", min_nodes=2, environment={BURST: "always"}) == (REFUSED, {})
     assert submit(cloud, partition="cpu", min_nodes=2, environment={BURST: "aws"}) == (REFUSED, {})
     assert submit(cloud, partition="cpu", min_nodes=2, environment={BURST: "never"})[0] == 0

@@ -48,6 +48,9 @@ local function burst_mark(word, explicit, why)
    if word == "never" and explicit then
       return no_burst("--burst=never and partition %s contradict each other; leave one out", M.cloud)
    end
+   if explicit and not WORDS[word] then
+      return no_burst("--burst=%s names one pool, and partition %s is of all; leave one out", shown(word), M.cloud)
+   end
    if word == "auto" and why then return NEVER end
    return "fed:burst=" .. (WORDS[word] and word or "pool:" .. word)
 end
