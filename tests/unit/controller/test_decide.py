@@ -290,7 +290,7 @@ def test_nor_does_a_node_that_knows_such_a_job_and_has_given_it_nothing() -> Non
     knows = replace(restarted, view=replace(restarted.view, begun=frozenset({7})))
     assert decide(state(restarted, jobs=(pending(7, "1g.10gb"),))).gres["n1"][0] == vgpu("1g.10gb", 7)
     found = decide(state(knows, jobs=(pending(7, "1g.10gb"),)))
-    assert (found.gres["n1"][0], found.forgotten) == (vgpu("pad", 1000), {"n1"})
+    assert (found.gres["n1"][0], found.forgotten) == (vgpu("pad", 1000), frozenset({"n1"}))
     assert decide(state(knows, jobs=(pending(8, "1g.10gb"),))).gres["n1"][0] == vgpu("1g.10gb", 7)
 
 
