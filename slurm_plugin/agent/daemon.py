@@ -174,7 +174,6 @@ class Agent:
             gpus=[gpu_to_wire(gpu, self.book.haunted, self.idle.since) for gpu in self.book.gpus],
             grants=[grant_to_wire(grant, self.book.isolation(grant.run.job_id)) for grant in self.book.grants.values()],
             waiting=convert.waiting_to_wire(self.runs.binding.waiting),
-            begun=self.runs.begun,
             agent_version=self._version,
             started_at=self._started_at,
             clock=time.time(),

@@ -8,7 +8,6 @@ all grants are held against Slurm's own list now and then.
 
 import asyncio
 import logging
-import time
 from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
@@ -29,7 +28,6 @@ log = logging.getLogger(__name__)
 
 START_ASK_S = 5.0  # longest that an agent asks whose something is that its files contradict, or say nothing of
 EPILOG_ASK_S = 2.0  # longest that an epilog asks whether its job's run is over
-PROLOG_KNOWN_S = 300.0  # how long a prolog is remembered whose run got nothing; by then slurmd has registered
 LATE_S = 10.0  # longest that a task waits for Slurm's word on its run; its client waits a little longer
 
 
@@ -49,7 +47,6 @@ class Runs:
         self._slices = slices
         self.claims = slices.claims
         self._threads = threads
-        self._prologs: dict[int, float] = {}  # jobs whose prolog came, and no epilog yet -> when; monotonic
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     async def start(self) -> None:
@@ -94,14 +91,12 @@ class Runs:
 
     async def prolog(self, job_id: int) -> None:
         """Give this job's present run what it asked for on this node, within the site's `wait_s`, or turn it away."""
-        self._note_prolog(job_id)
         async with self._lock(job_id):
             self.book.doubted.add(job_id)  # what is known of this id is an older run's, if Slurm does not say otherwise
             try:
                 run = await self._ask(job_id)
                 if run is not None and (left_s := await self._boots.left_s(run)):
                     log.info("bind.settles", extra={"job_id": job_id, "wait_s": left_s})
-                    self._slices.moved()
                     await asyncio.sleep(left_s)
                     run = await self._ask(job_id)
             except SlurmError:
@@ -169,16 +164,6 @@ class Runs:
                 await self.ledger.unmark(job_id)
             if grant := self.book.grants.get(job_id):
                 await self._release(grant)
-            self._prologs.pop(job_id, None)
-
-    @property
-    def begun(self) -> list[int]:
-        """Jobs that slurmd knows here, as far as its hooks have told."""
-        return sorted({*self.book.grants, *self.book.without, *self._prologs})
-
-    def _note_prolog(self, job_id: int) -> None:
-        now = time.monotonic()
-        self._prologs = {one: at for one, at in self._prologs.items() if now - at < PROLOG_KNOWN_S} | {job_id: now}
 
     def _known(self, job_id: int) -> RunKey | None:
         """The run of this job that has something here, or waits for it."""

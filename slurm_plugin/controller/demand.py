@@ -162,20 +162,20 @@ def held(state: State) -> Held:
 
 
 def forgotten(state: State) -> frozenset[str]:
-    """The nodes where a job that waits has begun, or one with the id of one that waits, since slurmctld was restarted.
+    """The nodes with a grant of a job that waits, or whose id one that waits has, since slurmctld was restarted.
 
-    Slurm drains a node where it starts an id that its slurmd knows.
-    An agent that was heard before the queue was read may have one that was just put back, too.
+    Slurm drains a node where it starts an id that runs there.
+    An agent that was heard before the queue was read may have one of a job that was just put back, too.
     """
     waiting: set[int] | None = None
     found = []
     for name, node in state.nodes.items():
-        if not node.view.begun or node.slurm is None:
+        if not node.view.holder or node.slurm is None:
             continue
         if name in state.forgotten or is_base(state.config.gres, node.slurm.gres):
             if waiting is None:
                 waiting = {job.job_id for job in state.jobs if job.state == "PENDING"}
-            if not waiting.isdisjoint(node.view.begun):
+            if any(grant.run.job_id in waiting for grant in node.view.holder.values()):
                 found.append(name)
     return frozenset(found)
 

@@ -75,8 +75,7 @@ class Member:
         self.geometry = geometry(self.gpus, self.group)
         if self.inventory is not None and self.gpus is not None:
             waiting = (prolog.job_id for prolog in self.inventory.waiting)
-            begun = self.inventory.begun
-            self.view = NodeView.of(self.gpus, grants_from_wire(self.inventory), self.group, waiting, begun)
+            self.view = NodeView.of(self.gpus, grants_from_wire(self.inventory), self.group, waiting)
 
     def say(self, message: pb.ToAgent) -> None:
         """Queue a message for the agent; one that does not read is thrown out, and comes back with a new session."""

@@ -53,16 +53,10 @@ class NodeView:
     held: tuple[tuple[tuple[int, int], str], ...] = ()  # of each usable slice that is held: (job, started at), profile
     bound: Mapping[tuple[int, int], float] = field(default_factory=dict)  # (job, started at) of every grant -> made at
     waiting: frozenset[int] = frozenset()  # jobs whose prologs wait for a slice
-    begun: frozenset[int] = frozenset()  # jobs that slurmd knows there: all with a grant, and those in their prologs
 
     @classmethod
     def of(
-        cls,
-        gpus: tuple[Gpu, ...],
-        grants: tuple[Grant, ...],
-        group: NodeGroup,
-        waiting: Iterable[int] = (),
-        begun: Iterable[int] = (),
+        cls, gpus: tuple[Gpu, ...], grants: tuple[Grant, ...], group: NodeGroup, waiting: Iterable[int] = ()
     ) -> "NodeView":
         usable = (gpu for gpu in gpus if group.takes(gpu.index) and not gpu.fault)
         holder = {uuid: grant for grant in grants for uuid in grant.slices}
@@ -75,7 +69,6 @@ class NodeView:
             held=tuple(((run.job_id, run.started_at), profile) for run, profile in runs),
             bound={(grant.run.job_id, grant.run.started_at): grant.made_at for grant in grants},
             waiting=frozenset(waiting),
-            begun=frozenset(begun).union(grant.run.job_id for grant in grants),
         )
 
 

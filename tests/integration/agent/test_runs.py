@@ -261,16 +261,3 @@ async def test_a_job_that_has_not_waited_costs_no_question_more(bench: Bench) ->
         await bench.start(1, submitted_at=99)
         assert bench.held() == {1: (FIRST,)}
     assert next(asked) == 0
-
-
-async def test_jobs_that_slurmd_knows_are_those_between_a_prolog_and_an_epilog(bench: Bench) -> None:
-    """Whatever their prologs got: Slurm drains a node where it starts one of them again."""
-    async with bench.running():
-        await bench.start(1)
-        await bench.start(2, "")
-        await bench.start(3, started_at=0, state="PENDING")
-        assert bench.runs.begun == [1, 2, 3]
-        for job_id in (1, 2, 3):
-            bench.slurm.elsewhere.add(job_id)
-            await bench.runs.epilog(job_id)
-        assert bench.runs.begun == []

@@ -284,16 +284,6 @@ def test_node_that_still_runs_a_job_which_slurmctld_forgot_to_have_started_start
     assert (three.gres["n1"][0], three.forgotten) == (vgpu("1g.10gb", 7), frozenset())
 
 
-def test_nor_does_a_node_that_knows_such_a_job_and_has_given_it_nothing() -> None:
-    """It was in its prolog, or was sent back in it."""
-    restarted = node("n1", gpu("a", SEVEN), slurm=slurm_node("n1"))
-    knows = replace(restarted, view=replace(restarted.view, begun=frozenset({7})))
-    assert decide(state(restarted, jobs=(pending(7, "1g.10gb"),))).gres["n1"][0] == vgpu("1g.10gb", 7)
-    found = decide(state(knows, jobs=(pending(7, "1g.10gb"),)))
-    assert (found.gres["n1"][0], found.forgotten) == (vgpu("pad", 1000), frozenset({"n1"}))
-    assert decide(state(knows, jobs=(pending(8, "1g.10gb"),))).gres["n1"][0] == vgpu("1g.10gb", 7)
-
-
 @pytest.mark.parametrize("uid", [1000, 1001], ids=["put-back", "its-id-is-anothers-now"])
 def test_grant_of_a_job_that_waits_closes_a_node_only_once_slurmctld_was_restarted(uid: int) -> None:
     held = grant(7, "1g.10gb", "MIG-a-1g.10gb-0")

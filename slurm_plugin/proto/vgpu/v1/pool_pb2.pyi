@@ -315,7 +315,6 @@ class Inventory(_message.Message):
     UNCONFINED_FIELD_NUMBER: _builtins.int
     FAULT_FIELD_NUMBER: _builtins.int
     UNSEEN_FIELD_NUMBER: _builtins.int
-    BEGUN_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     revision: _builtins.int
     """grows by one with each change, from agent start"""
@@ -340,10 +339,6 @@ class Inventory(_message.Message):
     def alarms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what the agent found wrong, one line each"""
 
-    @_builtins.property
-    def begun(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """jobs whose prolog runs here or has run, and whose epilog has not: slurmd knows them"""
-
     def __init__(
         self,
         *,
@@ -359,11 +354,10 @@ class Inventory(_message.Message):
         unconfined: _builtins.str = ...,
         fault: _builtins.str = ...,
         unseen: _builtins.str = ...,
-        begun: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "begun", b"begun", "clock", b"clock", "fault", b"fault", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "unseen", b"unseen", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "clock", b"clock", "fault", b"fault", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "unseen", b"unseen", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
