@@ -173,7 +173,7 @@ def test_each_job_runs_once_and_its_slurm_tells_its_end(jobs: int, storm_s: floa
         verdict = Verdict(crowd, settle(site, end_s))
         print(f"{verdict} hits={dict(storm.hits)} took={time.monotonic() - began:.0f}s")
         assert verdict.wrong == [], "\n".join(verdict.wrong)
-        assert verdict.right > jobs // 2
+        assert verdict.right > jobs // 10, f"slurmctld forgot all but {verdict.right} jobs"
         assert storm.hits.keys() == storm.victims.keys()
         nothing_is_left(site)
 
