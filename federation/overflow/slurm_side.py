@@ -62,6 +62,7 @@ _WHY = {
     Ends.TIMEOUT: "its time limit in Slurm was over",
     Ends.REQUEUE: "requeued in Slurm: the next run begins anew",
 }
+_CAN_T_CHANGE = "DB index is being set"
 _SUSPEND, _RESUME = (20, 19), (18,)  # TSTP and STOP, as Slurm does it; CONT
 
 
@@ -103,7 +104,7 @@ class SlurmSide:
         try:
             await self._site.note(burst, notes.note(burst, None))
         except Unavailable as error:
-            if len(job.partitions) > 1:
+            if len(job.partitions) > 1 or _CAN_T_CHANGE not in str(error):
                 raise
             log.info("burst.not_noted", extra=facts(burst) | {"why": str(error)})
 

@@ -1,6 +1,7 @@
 """Sites in service: what is accepted at one runs at another once, across restarts of either and a link that was cut."""
 
 import asyncio
+import logging
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -184,6 +185,7 @@ async def test_what_finds_a_queue_full_is_counted_and_logged(
     pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(federation.runner, "ROOMS_S", 0.01)
+    caplog.set_level(logging.INFO)
     edge, _ = pair
     async with edge.up(peers=Full()) as runner:
         await runner.link("hpc", True)

@@ -8,12 +8,16 @@ from federation.overflow.drains import Drains
 from federation.overflow.frames import Ended
 from federation.overflow.nodes import NodesLoop
 from federation.overflow.reconcile import Reconcile
+from federation.overflow.unheard import Unheard
 from federation.overflow.widening import Widening
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
 from tests.integration.federation.overflow.gate import Gate, until
 
-LOOKS = ((Widening, "look"), (Reconcile, "look"), (Reconcile, "forget"), (NodesLoop, "look"), (Drains, "look"))
+LOOKS = (
+    *((Widening, "look"), (Reconcile, "look"), (Reconcile, "forget")),
+    *((NodesLoop, "look"), (Drains, "look"), (Unheard, "look")),
+)
 
 
 @pytest.fixture
