@@ -75,9 +75,8 @@ async def connected(far: Far, keeper: Keeper, clock: Clock, options: Options = (
         with keeper.listening(look):
             yield line.channel
     except asyncio.CancelledError:
-        if task is None or refusal is None:
+        if task is None or refusal is None or task.uncancel():  # somebody else has cancelled it, too
             raise
-        task.uncancel()
         raise refusal from None
     finally:
         end.cancel()

@@ -132,9 +132,8 @@ class Gate(grpc.aio.ServerInterceptor):
         try:
             yield site
         except asyncio.CancelledError:
-            if call.refusal is None:
+            if call.refusal is None or call.task.uncancel():  # somebody else has cancelled it, too
                 raise
-            call.task.uncancel()
             await self._refuse(context, method, call.refusal)
         finally:
             self._open.discard(call)
