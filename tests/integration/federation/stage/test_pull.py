@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,8 @@ from tests.integration.federation.stage.steps import Step, cancelled, files_of
 WAIT_S = 30.0
 
 
-def part(offset: int, **what: object) -> pb.OutputPart:
-    return pb.OutputPart(stream=pb.STREAM_STDOUT, offset=offset, **what)  # type: ignore[arg-type]
+def part(offset: int, **what: Any) -> pb.OutputPart:
+    return pb.OutputPart(stream=pb.STREAM_STDOUT, offset=offset, **what)
 
 
 class Endless(Offer):
