@@ -65,8 +65,8 @@ class Reconcile:
     ) -> None:
         self._runner, self._site, self._side, self._place, self._clock = runner, site, side, place, clock
         self._unknown: dict[UUID, int] = {}  # looks in a row that did not find the job
-        self._ended: dict[UUID, float] = {}  # since when one is over in Slurm, too; likewise
-        self._missing: dict[UUID, float] = {}  # since when one that is over elsewhere has no proxy; monotonic
+        self._ended: dict[UUID, float] = {}  # since when one is over in Slurm; monotonic, as is the next
+        self._missing: dict[UUID, float] = {}  # since when one that is over elsewhere has no proxy
         self._said: dict[UUID, str] = {}  # why one waits, as the log has it
         self._wake = asyncio.Event()
         self._gate = asyncio.Semaphore(AT_ONCE)
@@ -164,8 +164,10 @@ class Reconcile:
 
     def _requeued(self, burst: Burst, job: SlurmJob) -> bool:
         """By its user, after its end. One that is as it was before that end was forgotten by a slurmctld."""
-        ended = self._ended.pop(burst.token, None) is not None
-        return ended and job.restarts > burst.restarts
+        if burst.token in self._ended and job.restarts > burst.restarts:
+            return True  # still, when it can't be closed in this pass
+        self._ended.pop(burst.token, None)
+        return False
 
     async def _stop(self, burst: Burst, job: SlurmJob | None) -> None:
         """Slurm ended it, or does not know it any more: nothing of it is to run."""

@@ -442,6 +442,14 @@ async def test_one_that_its_user_requeues_just_after_its_end_begins_anew(
         here.slurm.put(replace(here.slurm.records[12], state="FAILED"))
         await here.passes()
         here.slurm.requeued(here.slurm.records[12], 900)
+        with monkeypatch.context() as patch:
+
+            async def away(*_: object) -> None:
+                raise Unavailable("slurmctld does not answer")
+
+            patch.setattr(here.slurm, "note", away)
+            await here.passes()
+        assert (await here.burst(burst.token)).phase is Phase.OPEN
         await here.passes()
         assert (await here.burst(burst.token)).phase is Phase.CLOSED
         here.clock.ahead_s += 10.0
