@@ -95,7 +95,11 @@ NODES = {
         "PartitionName={partition} ... Nodes={hosts}",
     ),
     "no-wait-partition": Fault("partition {partition} is missing", _HELD, "{line}"),
-    "wait-partition-up": Fault("partition {partition} is {state}, not DOWN", "jobs would start through it", "{line}"),
+    "wait-partition-up": Fault(
+        "partition {partition} is {state}, not DOWN",
+        "jobs would start through it",
+        "scontrol update partitionname={partition} state=down   # and State=DOWN in slurm.conf, for its next start",
+    ),
     "wait-partition-shown": Fault(
         "partition {partition} is not hidden", "users see it in sinfo, and ask what it is", "{line}"
     ),

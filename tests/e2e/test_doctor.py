@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -170,6 +171,14 @@ def test_wrong_lines_in_slurm_conf_are_all_found_by_doctor_and_by_render_check(s
         return not found
 
     site.until(nothing, "doctor finds nothing")
+
+
+def test_a_wait_partition_that_somebody_opened_is_closed_by_what_doctor_prints(site: Live) -> None:
+    site.slurm("scontrol", "update", "partitionname=vgpu-wait", "state=up")
+    found = doctor(site)
+    assert found.keys() == {"wait-partition-up"}
+    site.slurm(*shlex.split(found["wait-partition-up"].paste, comments=True))
+    assert doctor(site) == {}
 
 
 def test_a_total_that_somebody_changed_live(site: Live) -> None:

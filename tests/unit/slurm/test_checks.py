@@ -89,7 +89,6 @@ def test_a_hook_that_cannot_be_read_here_is_not_accused() -> None:
 @pytest.mark.parametrize(
     ("values", "code"),
     [
-        ({"State": "UP"}, "wait-partition-up"),
         ({"Hidden": "NO"}, "wait-partition-shown"),
         ({"Nodes": "n[1-2]"}, "wait-partition-nodes"),
         ({"MaxTime": "UNLIMITED"}, "wait-partition-limits"),
@@ -101,6 +100,13 @@ def test_the_wait_partition(values: Mapping[str, str], code: str) -> None:
     assert finding.paste == (
         "PartitionName=vgpu-wait Nodes=n[1-3] State=DOWN Hidden=YES PriorityTier=0 MaxTime=1-00:00:00"
     )
+
+
+def test_a_wait_partition_that_is_up_is_closed_by_a_command() -> None:
+    finding = only(with_partition("vgpu-wait", State="UP"))
+    command, _, remark = finding.paste.partition("   # ")
+    assert (finding.code, command) == ("wait-partition-up", "scontrol update partitionname=vgpu-wait state=down")
+    assert "State=DOWN in slurm.conf" in remark  # else its next start opens it
 
 
 def test_no_wait_partition_and_no_partition() -> None:
