@@ -58,7 +58,7 @@ def explain(
         if json:
             emit_document("fed-overflow-job", found)
             return
-        emit([explained(found)])
+        emit(explained(found))
         if not found.token:
             return
         job = found.token

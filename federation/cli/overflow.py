@@ -9,12 +9,18 @@ import typer
 
 from federation.cli.client import ask
 from federation.cli.options import DEFAULT_SOCKET, DryRun, Json, Socket
-from federation.cli.render import clock, printable, table
-from federation.desk.view import OverflowJobView, OverflowRuleView, OverflowView
+from federation.cli.render import clock, printable, reason_lines, table
+from federation.desk.view import OverflowJobView, OverflowRuleView, OverflowView, ReasonView
 from slurm_plugin.cli.output import emit, emit_document
 
-_STATES = {"to_widen": "may go", "to_recall": "to be taken back"}
-_PHRASES = {"stays": "stays", "widened": "may run elsewhere", "to_widen": "may go", "to_recall": "is to be taken back"}
+_STATES = {"to_widen": "may go", "to_recall": "to be taken back", "asked": "asked to go"}
+_PHRASES = {
+    "stays": "stays",
+    "asked": "may run elsewhere",
+    "widened": "may run elsewhere",
+    "to_widen": "may go",
+    "to_recall": "is to be taken back",
+}
 
 
 def overflow(
@@ -37,7 +43,8 @@ def overflow_view(told: dict[str, Any]) -> OverflowView:
 
 
 def overflow_job_view(told: dict[str, Any]) -> OverflowJobView:
-    return OverflowJobView(**_known(OverflowJobView, told))
+    known = _known(OverflowJobView, told) | {"reasons": tuple(ReasonView(**one) for one in told["reasons"])}
+    return OverflowJobView(**known)
 
 
 def _known(kind: type[Any], told: dict[str, Any]) -> dict[str, Any]:
@@ -88,10 +95,12 @@ def _reasons(found: OverflowView) -> Iterator[str]:
         yield f"{len(left)} stay (fed overflow --all), such as {left[0].job}: {printable(left[0].why)}"
 
 
-def explained(job: OverflowJobView) -> str:
+def explained(job: OverflowJobView) -> Iterator[str]:
+    """What is so, then what each pool says to it."""
     why = printable(job.why)
     said = why if job.token else f"{_PHRASES.get(job.state, job.state)}: {why}"
-    return f"job {job.job} of {_user(job.uid)} {said}"
+    yield f"job {job.job} of {_user(job.uid)} {said}"
+    yield from reason_lines(job.reasons)
 
 
 @lru_cache

@@ -78,7 +78,11 @@ def explain_lines(job: FedJobView) -> Iterator[str]:
     yield f"job {label(job)} is {state(job)}" + (f": {printable(job.why)}" if job.why else "")
     if job.cost:
         yield f"price: {_cost(job)}, of account {printable(job.account) or '(none)'}"
-    for reason in job.reasons:
+    yield from reason_lines(job.reasons)
+
+
+def reason_lines(reasons: Iterable[ReasonView]) -> Iterator[str]:
+    for reason in reasons:
         yield f"  {printable(reason.pool)}: {printable(reason.reason)}"
 
 

@@ -109,13 +109,14 @@ class OverflowJobView:
     job: str  # as Slurm's commands name it
     uid: int
     partition: str  # whose rule is meant; empty: there is none
-    state: str  # stays, widened, running; to_widen and to_recall: not done, or not yet
+    state: str  # stays, widened, asked; to_widen, to_recall: not done, or not yet; elsewhere as a run's, or over
     elements: int  # of an array
     since: float  # Unix seconds from which it could have started; 0: it runs
     price: float  # of one element that is widened now
-    pool: str  # where it runs
-    token: str  # the federation's job, where it runs
+    pool: str  # where it runs, or is to
+    token: str  # the federation's job, where it runs, or is to
     why: str
+    reasons: tuple[ReasonView, ...]  # of the pools, while it waits here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

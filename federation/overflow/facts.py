@@ -81,6 +81,7 @@ class Offer:
     pool: str  # SITE/POOL
     money: float = 0.0
     no: str = ""  # why it does not take it; empty: it does
+    says: str = ""  # when it would start there, and what for, of one that it takes
     away_s: float = 0.0  # since its site was last heard of
 
 

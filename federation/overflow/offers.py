@@ -80,5 +80,7 @@ class Market:
             batch=Batch(),
         )
         choice = choose(Ask(spec=spec, now=self.now), [one.known], self.rules)
-        refusal = "" if choice.pool is not None else dict(choice.reasons)[one.pool]
-        return Offer(pool=one.pool, money=choice.cost, no=refusal, away_s=one.away_s)
+        said = dict(choice.reasons)[one.pool]
+        if choice.pool is None:
+            return Offer(pool=one.pool, no=said, away_s=one.away_s)
+        return Offer(pool=one.pool, money=choice.cost, says=said.partition(": ")[2], away_s=one.away_s)

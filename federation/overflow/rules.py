@@ -115,7 +115,7 @@ def _decided(job: Waiting, facts: Facts, purse: _Purse, waiting: Mapping[str, in
     if ours(job, facts):
         return _of_widened(job, facts, name)
     if facts.cloud in job.partitions:
-        return _stays(job, name, f"it asked for {facts.cloud} itself: Slurm starts it where it can first")
+        return _stays(job, name, _itself(job, facts))
     if not name:
         return _stays(job, name, f"no rule for {' or '.join(job.partitions) or 'its partition'}")
     rule = facts.rules[name]
@@ -146,6 +146,17 @@ def _decided(job: Waiting, facts: Facts, purse: _Purse, waiting: Mapping[str, in
         price=price,
         word=f"may run in {_pools(takers)}",
     )
+
+
+def _itself(job: Waiting, facts: Facts) -> str:
+    """Of one that asked for the partition: what it waits for there."""
+    asked, offers = f"it asked for {facts.cloud} itself", facts.offers.get(job.job_id, ())
+    if job.held:
+        return f"{asked}, and {job.held}"
+    takers = [offer for offer in offers if not offer.no]
+    if not takers:
+        return f"{asked}, and no pool takes it now: {_refusals(offers)}"
+    return f"{asked}: Slurm starts it as soon as there is room for it in {_pools(takers)}"
 
 
 def _of_widened(job: Waiting, facts: Facts, name: str) -> Decision:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from federation.engine.effects import Effect
+from federation.errors import Unavailable
 from federation.overflow import widened
 from federation.overflow.changes import Applied, Applies, Change, has_started, is_busy
 from federation.overflow.facts import Decision, Facts, Verdict, Widened, Wish
@@ -41,6 +42,7 @@ FORGET_S = 3600.0  # between clearings of what was widened long ago
 
 class State(StrEnum):
     STAYS = "stays"
+    ASKED = "asked"  # for the partition itself
     WIDENED = "widened"
     TO_WIDEN = "to_widen"  # decided, and not done
     TO_RECALL = "to_recall"
@@ -89,7 +91,8 @@ class Widening:
         self._refused: dict[int, tuple[float, str]] = {}  # job id -> until when, and what Slurm said
         self._forget_at = 0.0
         self._poked = asyncio.Event()
-        self._looking = asyncio.Lock()
+        self._looking, self._asking = asyncio.Lock(), asyncio.Lock()
+        self._asked: tuple[float, Look] | None = None
         self._seen: Look | None = None
         self.loop = Loop("jobs that wait", self._pass, self._rest)
 
@@ -97,6 +100,20 @@ class Widening:
     def last(self) -> Look | None:
         """None: there was none yet. Of one that failed only what went wrong."""
         return Look(at=self._sources.clock().wall, problem=self.loop.problem) if self.loop.problem else self._seen
+
+    async def asked(self) -> Look | None:
+        """For who asks now: `last`, or without rules, when nothing looks by itself, one that is younger than LOOK_S."""
+        if self._sources.config().rules or self.loop.problem:
+            return self.last
+        async with self._asking:
+            now = self._sources.clock()
+            if self._asked is None or now.mono - self._asked[0] >= LOOK_S:
+                try:
+                    look = await self.look(dry=True)
+                except Unavailable as error:
+                    look = Look(at=now.wall, problem=str(error))
+                self._asked = now.mono, look
+            return self._asked[1]
 
     async def _pass(self) -> None:
         self._seen = await self.look()
@@ -118,7 +135,7 @@ class Widening:
 
     async def _look(self, dry: bool) -> Look:
         now = self._sources.clock()
-        if not self._sources.config().rules and not await self._sources.journal.read(widened.widened):
+        if not dry and not self._sources.config().rules and not await self._sources.journal.read(widened.widened):
             return Look(at=now.wall)
         self._refused = {job: told for job, told in self._refused.items() if told[0] > now.mono}
         found = await seen(self._sources, {job: said for job, (_, said) in self._refused.items()})
@@ -206,7 +223,9 @@ def _state(decision: Decision, facts: Facts) -> State:
             return State.TO_WIDEN
         case Verdict.RECALL:
             return State.TO_RECALL
-    return State.WIDENED if ours(decision.job, facts) else State.STAYS
+    if ours(decision.job, facts):
+        return State.WIDENED
+    return State.ASKED if facts.cloud in decision.job.partitions else State.STAYS
 
 
 def _to(each: Judged, market: Market) -> tuple[str, ...]:
