@@ -1,5 +1,6 @@
 """`vgpu lab`: a Slurm site with simulated GPUs on this machine."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -125,6 +126,21 @@ def env(
         emit_document("lab-env", LabEnvironment(variables=variables))
     else:
         emit(commands.environment_text(variables).splitlines())
+
+
+@app.command("as", context_settings={"allow_interspersed_args": False})
+def act_as(
+    person: Annotated[str, typer.Argument(metavar="USER", help="alice, bob, carol, or whom this machine has.")],
+    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="Without one, a shell.")] = None,
+    name: Name = "hpc",
+    base: Base = DEFAULT_BASE,
+) -> None:
+    """Run a command as one of its users, in a folder of that user's."""
+    from slurm_plugin.lab.acting import acting
+
+    found = acting(name, person, tuple(command or ()), base)
+    os.chdir(found.home)
+    os.execvpe(found.argv[0], found.argv, found.env)  # noqa: S606 - it is what was asked for
 
 
 @app.command("status")

@@ -33,6 +33,7 @@ def build(lab: Lab) -> None:
     folders += [folder for node in lab.spec.clouds for folder in (lab.etc / node / "plugstack.conf.d", lab.hooks(node))]
     for folder in folders:
         _make(folder)
+    _make(lab.jobs, mode=0o711)
     write(File(path=lab.munge_key, text=secrets.token_hex(64), mode=0o400))
     for file in slurm_files(lab):
         write(file)
@@ -83,10 +84,10 @@ def _copy_spank(lab: Lab) -> None:
         (lab.hooks(node) / "vgpu-taskprolog").symlink_to(lab.spank / NO_TASK)
 
 
-def _make(folder: Path) -> None:
-    """A folder that jobs' users can look through, whatever the umask."""
+def _make(folder: Path, mode: int = 0o755) -> None:
+    """A folder that jobs' users can look through, or pass, whatever the umask."""
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)
+    folder.chmod(mode)
 
 
 def write(file: File) -> None:

@@ -20,6 +20,7 @@ from slurm_plugin.lab.build import build
 from slurm_plugin.lab.command import run_command
 from slurm_plugin.lab.daemons import daemons_of, simulated_gpus
 from slurm_plugin.lab.keeper import KeeperStatus
+from slurm_plugin.lab.people import ensure_people
 from slurm_plugin.lab.pool_files import cgroup_of
 from slurm_plugin.lab.site import FILE_NAME, Lab, LabSpec, check_name, from_text
 
@@ -57,6 +58,8 @@ def up(spec: LabSpec, base: Path = DEFAULT_BASE, say: Callable[[str], None] = _q
     folder.chmod(0o755)
     try:
         say(f"making lab {spec.name} in {folder}")
+        if made := ensure_people():
+            say(f"made the users {', '.join(made)}")
         build(lab)
         launch.start(lab)
         launch.wait_ready(lab, say)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from slurm_plugin.errors import LabError, VgpuError
 from slurm_plugin.lab import commands, processes, simgpu
-from slurm_plugin.lab.people import as_person, ensure_people, remove_people
+from slurm_plugin.lab.people import as_person, ensure_people, home_of, remove_people
 from slurm_plugin.lab.site import Lab
 
 NAME = "demo"
@@ -44,11 +44,9 @@ class Story:
         `more`: variables besides.
         """
         self._env |= commands.environment(lab.name, lab.folder.parent) | more
-        self._homes = lab.folder / "home"
+        self._homes = lab.homes
         for person in ("alice", "bob"):
-            home = self._homes / person
-            home.mkdir(parents=True)
-            shutil.chown(home, person, person)
+            home_of(person, self._homes)
             self.put("job.sh", JOB, by=person)
 
     def put(self, name: str, text: str, *, by: str) -> None:

@@ -1,6 +1,8 @@
 """The people who submit jobs to a lab: accounts of the machine, made when they are missing."""
 
 import pwd
+import shutil
+from pathlib import Path
 
 from slurm_plugin.errors import LabError
 from slurm_plugin.lab.command import run_command
@@ -21,7 +23,15 @@ def remove_people(names: tuple[str, ...]) -> None:
 
 def as_person(name: str, argv: tuple[str, ...]) -> tuple[str, ...]:
     """argv that runs as this person; root's environment is kept."""
-    return ("setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups", "--", *argv)
+    return ("setpriv", f"--reuid={name}", f"--regid={pwd.getpwnam(name).pw_gid}", "--init-groups", "--", *argv)
+
+
+def home_of(name: str, homes: Path) -> Path:
+    """This person's own folder in a folder of such, made when it is not there."""
+    home = homes / name
+    home.mkdir(parents=True, exist_ok=True)
+    shutil.chown(home, name, pwd.getpwnam(name).pw_gid)
+    return home
 
 
 def _make(name: str) -> bool:

@@ -95,6 +95,16 @@ class Lab:
         return self.folder / "state"
 
     @property
+    def homes(self) -> Path:
+        """What people have there, each in a folder of his own."""
+        return self.folder / "home"
+
+    @property
+    def jobs(self) -> Path:
+        """For the jobs that a federation daemon beside the lab hands to its Slurm."""
+        return self.folder / "jobs"
+
+    @property
     def database(self) -> Path:
         return self.folder / "db"
 
