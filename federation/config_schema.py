@@ -12,6 +12,7 @@ from federation.access.environment import DEFAULT_ALLOW, check_pattern
 from federation.errors import ConfigError
 from federation.pki.names import check_site
 from slurm_plugin.catalogue import DEFAULT_PATH
+from slurm_plugin.ports import VIRTUAL
 
 MAX_PEERS = 1000
 MAX_NAMES = 100_000  # users or accounts of one peer
@@ -61,6 +62,8 @@ def _site_pool(text: str) -> str:
 def _prefix(text: str) -> str:
     if not _PREFIX.fullmatch(text):
         raise ValueError(f"'{text[:64]}' can't begin the names of nodes (letters, digits, - inside, at most 48)")
+    if not f"{text}-".startswith(VIRTUAL):
+        raise ValueError(f"'{text}' can't begin the names of virtual nodes: write {VIRTUAL}NAME, for the pool's nodes")
     return text
 
 

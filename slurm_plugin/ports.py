@@ -6,6 +6,8 @@ from typing import Protocol
 
 from slurm_plugin.model import Gpu, RunKey, Step
 
+VIRTUAL = "cloud-"  # what the names of virtual nodes, whose jobs run elsewhere, begin with
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GresItem:

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import re
 import time
 
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
-from slurm_plugin.ports import JobRun, Slurm
+from slurm_plugin.ports import VIRTUAL, JobRun, Slurm
 
 log = logging.getLogger(__name__)
 
@@ -15,6 +16,7 @@ SETTLE_S = 10.0  # after slurmctld's start: three looks of a federation's daemon
 RESTART_S = 2  # no slurmctld starts a job, ends, and comes back to start it again, in less
 BOOT_KNOWN_S = 1.0  # likewise, since it was asked
 AWAY_S = 90.0  # longest that a prolog tries to have a job sent back that must not start here
+_VIRTUAL = re.compile(rf"(?:^|,){VIRTUAL}")
 _OVER = (
     "COMPLET",
     "CANCEL",
@@ -62,7 +64,8 @@ class Boots:
     """How much longer it could turn out that slurmctld has forgotten a run before this one, with our note on the job.
 
     A slurmctld that is killed loses what happened since it saved its state, seconds ago. A job that it had started on a
-    virtual node then starts anew, here perhaps; who has it open elsewhere sends it back, or writes its note again.
+    virtual node then starts anew, here perhaps; who has it open elsewhere sends it back, or writes its note again. That
+    the job might start there may be forgotten too, so its partitions tell nothing; Slurm's virtual nodes do.
     """
 
     def __init__(self, slurm: Slurm) -> None:
@@ -72,7 +75,7 @@ class Boots:
 
     async def left_s(self, run: JobRun) -> float:
         """0 at once for a job that has not waited: no slurmctld ends and comes back in that time."""
-        if run.elsewhere or run.key.started_at - run.submitted_at < RESTART_S:
+        if run.elsewhere or not run.batch or run.key.started_at - run.submitted_at < RESTART_S:
             return 0.0
         boot = await asyncio.shield(self._boot())
         if boot < 0:
@@ -87,9 +90,11 @@ class Boots:
         return self._asked
 
     async def _started_at(self) -> int:
-        """-1: it does not say."""
+        """0: there are no virtual nodes; -1: it does not say."""
         try:
-            return await self._slurm.started_at()
+            partitions = (await self._slurm.partitions()).values()
+            bursts = any(_VIRTUAL.search(fields.get("Nodes", "")) for fields in partitions)
+            return await self._slurm.started_at() if bursts else 0
         except SlurmError as error:
             log.warning("run.no_boot_time", extra={"error": str(error)})
             return -1

@@ -16,7 +16,7 @@ MEMORY_MIB_PER_NODE = 512_000
 FILE_NAME = "lab.json"
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")
-_CLOUD = re.compile(r"[a-z][a-z0-9-]{0,17}-[0-9]{1,2}")
+_CLOUD = re.compile(r"cloud-([a-z0-9-]{0,12}-)?[0-9]{1,2}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@
 #ifndef SLURM_MS
 #define SLURM_MS 5000 /* longest that one command of Slurm's may take */
 #endif
-#define ANSWER_BYTES 65536 /* most of its answer that is read: an array's elements have a row each */
+#define ANSWER_BYTES (16 << 20) /* most of its answer that is read: an array's elements have a row each */
 #define NUMBER 12          /* width of a column of numbers */
 #define REQUEST 2048       /* width of what a job asks for; what fills it is taken for slices */
 #define COMMENT 4096       /* width of its AdminComment; what fills it is taken for what would be looked for */
@@ -39,6 +39,7 @@
 
 #define UNKNOWN_JOB "invalid job id" /* what squeue says, from slurmctld */
 #define BOOT_TIME "BOOT_TIME"
+#define VIRTUAL "cloud-" /* what the names of virtual nodes begin with */
 
 static const char FIELDS[] = "JobID:12,UserID:12,SubmitTime:12,StartTime:12,BatchFlag:12,Requeue:12,ArrayJobID:12,ArrayTaskID:12,"
                              "HetJobID:12,State:12,tres-per-node:2048,admin_comment:4096";
@@ -138,7 +139,7 @@ static char *slurm(const struct site *site, const char *command, const char *con
         poll(NULL, 0, 1);
     }
     answer[held] = '\0';
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? answer : NULL;
+    return held < sizeof answer - 1 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? answer : NULL;
 }
 
 /* Is the GRES among them? "gres:vgpu:m20:1,gres/vgpu_mem=2": with or without Slurm's own word before a name. */
@@ -200,9 +201,18 @@ static enum word ask_slurm(const struct site *site, long job, struct run *run)
     return text != NULL || strcasestr(answer, UNKNOWN_JOB) != NULL ? UNKNOWN : SILENT;
 }
 
+/* Has Slurm nodes whose jobs run elsewhere? No answer is taken for yes. */
+static bool bursts(const struct site *site)
+{
+    const char *text = slurm(site, "scontrol", (const char *const[]){"--all", "show", "partition", NULL});
+    return text == NULL || strstr(text, "Nodes=" VIRTUAL) != NULL || strstr(text, "," VIRTUAL) != NULL;
+}
+
 /* How much longer it could turn out that slurmctld has forgotten an earlier start of this run's job. */
 static int unsettled_ms(const struct site *site, const struct run *run)
 {
+    if (run->number[BATCH] < 1 || !bursts(site))
+        return 0;
     const char *text = slurm(site, "scontrol", (const char *const[]){"show", "config", NULL});
     const char *line = text != NULL ? strstr(text, "\n" BOOT_TIME) : NULL;
     char digits[NUMBER + 1] = "";

@@ -254,6 +254,17 @@ async def test_what_slurmctld_can_not_have_forgotten_is_not_waited_for(
         assert bench.held() == {1: (FIRST,)}
 
 
+@pytest.mark.parametrize(
+    ("virtual", "batch"), [("n[2-3],xcloud-1", True), ("cloud-a-1", False)], ids=["no virtual nodes", "no batch job"]
+)
+async def test_a_job_that_can_not_have_run_elsewhere_does_not_wait(bench: Bench, virtual: str, batch: bool) -> None:
+    async with bench.running(), asyncio.timeout(cluster.SETTLE_S / 2):
+        bench.slurm.nodes_of["cloud"] = virtual
+        bench.slurm.booted_at = lambda: 100
+        await bench.start(1, submitted_at=90, batch=batch)
+        assert bench.held() == {1: (FIRST,)}
+
+
 async def test_a_job_that_has_not_waited_costs_no_question_more(bench: Bench) -> None:
     asked = itertools.count()
     async with bench.running():

@@ -73,15 +73,23 @@ def test_an_epilog_does_not_wait_long_for_an_agent_that_is_away(hook: Hook) -> N
 
 
 class Slurm:
-    """Slurm's three commands in a folder: squeue prints `rows`, all write down how they were called."""
+    """Slurm's three commands in a folder: squeue prints `rows`, all write down how they were called.
 
-    def __init__(self, hook: Hook, *rows: str, script: str = "", scontrol: str = "") -> None:
+    `nodes`: of its second partition.
+    """
+
+    def __init__(
+        self, hook: Hook, *rows: str, script: str = "", scontrol: str = "", nodes: str = "n9,cloud-a-[1-2]"
+    ) -> None:
         folder = hook.folder / "bin"
         folder.mkdir(exist_ok=True)
         self._log = folder / "log"
         self._log.write_text("")
         (folder / "rows").write_text("".join(f"{row}\n" for row in rows))
         scontrol = scontrol or f"echo\necho BOOT_TIME = {1700000000 - 3600}"
+        listed = f"PartitionName=gpu\n   AllocNodes=ALL\n   Nodes=n1\n\nPartitionName=two\n   Nodes={nodes}\n"
+        (folder / "partitions").write_text(listed)
+        scontrol = f'[ "$*" != "--all show partition" ] || exec cat {folder}/partitions\n{scontrol}'
         for command, does in (("squeue", f"{script}\ncat {folder}/rows"), ("scontrol", scontrol), ("scancel", "")):
             path = folder / command
             path.write_text(f'#!/bin/sh\necho {command} "$@" "$SLURM_CONF $LD_PRELOAD" >> {self._log}\n{does}\n')
@@ -91,7 +99,7 @@ class Slurm:
 
     @property
     def ends(self) -> list[str]:
-        asks = ("squeue", "scontrol show config")
+        asks = ("squeue", "scontrol show config", "scontrol --all show partition")
         return [line.strip() for line in self._log.read_text().splitlines() if not line.startswith(asks)]
 
 
@@ -147,7 +155,7 @@ def test_a_job_with_slices_never_runs_while_the_agent_is_away(hook: Hook, found:
     assert not (hook.marks / "12").exists()
 
 
-@pytest.mark.parametrize("script", ["exit 1", "exec sleep 60", "yes | head -c 200000", "kill -9 $$"])
+@pytest.mark.parametrize("script", ["exit 1", "exec sleep 60", "yes | head -c 20000000", "kill -9 $$"])
 def test_a_slurm_that_says_nothing_is_no_word_that_a_job_has_no_slices(hook: Hook, script: str) -> None:
     slurm = Slurm(hook, row(12, "N/A"), script=script)
     began = time.monotonic()
@@ -184,6 +192,14 @@ def test_a_job_that_runs_nowhere_else_passes_a_node_without_an_agent(hook: Hook)
     slurm = Slurm(hook, row(11, "N/A", comment=OPEN), row(12, "vgpu:1", comment=closed), row(13, "N/A", comment=OPEN))
     assert hook.run("90-vgpu-guard", SLURM_JOB_ID="12").returncode == 0
     assert slurm.ends == []
+
+
+def test_an_element_is_found_among_many_of_its_array(hook: Hook) -> None:
+    """The last one has the array's own number, so that squeue names all."""
+    others = [row(20 + nth, "N/A", array=str(nth), of=12) for nth in range(300)]
+    slurm = Slurm(hook, *others, row(12, "N/A", array="300", of=12, comment=OPEN))
+    assert hook.run("vgpu-guard", SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == ["scontrol requeue 12_300"]
 
 
 def test_nothing_starts_on_a_node_without_an_agent_before_slurm_has_spoken(hook: Hook) -> None:
@@ -225,14 +241,22 @@ def test_a_job_that_slurm_does_not_know_is_waited_for_by_nobody(hook: Hook) -> N
     assert slurm.ends == []
 
 
+JUST_NOW = f"echo; echo 'BOOT_TIME = {1700000000 - 1}'"
+
+
 @pytest.mark.parametrize(
     ("program", "boot"),
-    [("vgpu-prolog", f"echo; echo 'BOOT_TIME = {1700000000 - 1}'"), ("vgpu-guard", "exit 1")],
+    [("vgpu-prolog", JUST_NOW), ("vgpu-guard", "exit 1")],
 )
-def test_what_a_slurmctld_forgot_that_has_just_come_back_is_waited_for(hook: Hook, program: str, boot: str) -> None:
+@pytest.mark.parametrize(
+    "nodes", ["cloud-1", "n9,cloud-a-[1-2]", "x" * (17 << 20)], ids=["one", "some", "more than is read"]
+)
+def test_what_a_slurmctld_forgot_that_has_just_come_back_is_waited_for(
+    hook: Hook, program: str, boot: str, nodes: str
+) -> None:
     """It has lost the note with the start; the daemon that has the job open writes it anew."""
     knows = f"echo >> {hook.folder}/n; [ $(wc -l < {hook.folder}/n) -lt 2 ] || exec cat {hook.folder}/later"
-    slurm = Slurm(hook, row(12, "N/A"), script=knows, scontrol=f'case "$1" in show) {boot};; esac')
+    slurm = Slurm(hook, row(12, "N/A"), script=knows, scontrol=f'case "$1" in show) {boot};; esac', nodes=nodes)
     (hook.folder / "later").write_text(row(12, "N/A", comment=OPEN) + "\n")
     assert hook.run(program, SLURM_JOB_ID="12").returncode == 0
     assert slurm.ends == ["scontrol requeue 12"]
@@ -246,4 +270,16 @@ def test_what_slurmctld_can_not_have_forgotten_is_not_waited_for(hook: Hook, sub
     began = time.monotonic()
     assert hook.run("vgpu-guard", SLURM_JOB_ID="12").returncode == 0
     assert time.monotonic() - began < 1
+    assert slurm.ends == []
+
+
+@pytest.mark.parametrize("program", ["vgpu-prolog", "vgpu-guard"])
+@pytest.mark.parametrize(
+    ("nodes", "batch"), [("n[2-3],xcloud-1", 1), ("cloud-1", 0)], ids=["no virtual nodes", "no batch job"]
+)
+def test_a_job_that_can_not_have_run_elsewhere_does_not_wait(hook: Hook, program: str, nodes: str, batch: int) -> None:
+    slurm = Slurm(hook, row(12, "N/A", batch=batch), scontrol=JUST_NOW, nodes=nodes)
+    began = time.monotonic()
+    assert hook.run(program, SLURM_JOB_ID="12").returncode == 0
+    assert time.monotonic() - began < 2
     assert slurm.ends == []

@@ -107,6 +107,7 @@ class FakeSlurm:
         self.elsewhere: set[int] = set()  # jobs that have left this node and go on on others
         self.answer: Callable[[], None] = lambda: None
         self.booted_at: Callable[[], int] = lambda: 0
+        self.nodes_of = {"gpu": "n1", "cloud": "n9,cloud-a-[1-2]"}  # of each partition
 
     async def run_of(self, job_id: int) -> JobRun | None:
         self.answer()
@@ -135,7 +136,7 @@ class FakeSlurm:
         return ()
 
     async def partitions(self) -> dict[str, dict[str, str]]:
-        return {}
+        return {name: {"Nodes": nodes} for name, nodes in self.nodes_of.items()}
 
     async def set_gres(self, nodes: Sequence[str], gres: str) -> None:
         return None

@@ -68,7 +68,7 @@ def test_the_labs_file_keeps_them() -> None:
     assert from_text(to_text(made)) == made
 
 
-@pytest.mark.parametrize("name", ["cloud", "1-1", "a b-1", "x" * 30 + "-1", "cloud-100"])
+@pytest.mark.parametrize("name", ["cloud", "1-1", "a b-1", "cloud-" + "x" * 30 + "-1", "cloud-100", "edge-1"])
 def test_names_that_are_none_are_refused(name: str) -> None:
     with pytest.raises(LabError, match="virtual nodes"):
         check_spec(LabSpec(clouds=(name,)), FOLDER)

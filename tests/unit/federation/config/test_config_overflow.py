@@ -73,6 +73,10 @@ WRONG = {
     ),
     "an unknown pool of ours": (SHORT.replace("cloud/gpu", "hpc/gpu"), r"fed\.yaml:11: .*this site has no pool gpu"),
     "names of nodes": (SHORT.replace("cloud-gpu:", "cloud-gpu-:"), r"fed\.yaml:11: .*can't begin the names of nodes"),
+    "names that pool nodes don't know": (
+        SHORT.replace("cloud-gpu:", "burst-gpu:"),
+        r"fed\.yaml:11: .*'burst-gpu' can't begin the names of virtual nodes: write cloud-NAME",
+    ),
     "a host": (SHORT.replace("gw1", "'a b'"), r"fed\.yaml:11: overflow\.nodes\.cloud-gpu\.gateway"),
     "no node": (SHORT.replace("count: 2", "count: 0"), r"fed\.yaml:11: .*count: must be 1 or more"),
     "one partition for two": (SHORT + "  wait_partition: cloud\n", r"both 'cloud': they must be two"),
