@@ -11,7 +11,7 @@ import typer
 from federation.cli.client import ask, asked
 from federation.cli.options import DEFAULT_SOCKET, Json, Socket
 from federation.cli.overflow import explained, overflow_job_view
-from federation.cli.render import explain_lines, job_lines, job_view, label, printable, show_lines, state
+from federation.cli.render import explain_lines, job_lines, job_view, label, printable, say_others, show_lines, state
 from federation.desk.view import FedJobList, FedJobView
 from federation.errors import ConfigError, OutcomeUnknown
 from slurm_plugin.cli.output import emit, emit_document, say
@@ -35,8 +35,10 @@ def jobs(
 ) -> None:
     """List jobs that are not done."""
     told = [ask(socket, "jobs", job=name, everybody=everybody, done=done, most=most) for name in names or ("",)]
-    found = FedJobList(jobs=tuple(job_view(one) for list_ in told for one in list_["jobs"]))
+    once = {one["job"]: one for list_ in told for one in list_["jobs"]}  # a job may be named twice, or by its array too
+    found = FedJobList(jobs=tuple(map(job_view, once.values())))
     emit_document("fed-jobs", found) if json else emit(job_lines(found.jobs))
+    say_others(sum(list_.get("others", 0) for list_ in told), "job")
 
 
 def show(job: JobName = "", socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:

@@ -15,6 +15,7 @@ from federation.desk.view import (
     ReasonView,
     TransferView,
 )
+from slurm_plugin.cli.output import say
 
 _MEMORY = re.compile(r"m(\d+)")
 _DERIVED = re.compile(r"q\d+|\d+g\..*")  # shares and profiles: the same slices once more
@@ -47,14 +48,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str
 
 
 def job_lines(jobs: Iterable[FedJobView]) -> Iterator[str]:
-    head = ("JOB", "STATE", "NAME", "USER", "WHERE", "TIME", "WHY")
-    yield from table(head, ((label(j), state(j), j.name, j.user, where(j), age(j), j.why) for j in jobs))
+    head = ("JOB", "SLURM", "STATE", "NAME", "USER", "WHERE", "TIME", "WHY")
+    rows = ((label(j), j.slurm_job or "-", state(j), j.name, j.user, where(j), age(j), j.why) for j in jobs)
+    yield from table(head, rows)
 
 
 def show_lines(job: FedJobView) -> Iterator[str]:
     rows = [
         ("job", label(job)),
         ("token", job.job if job.array else ""),
+        ("slurm job", job.slurm_job),
         ("name", job.name),
         ("user", job.user),
         ("account", job.account),
@@ -156,6 +159,12 @@ def clock(at: float | None) -> str:
         return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
     except (OverflowError, ValueError, OSError):  # another site's clock may say anything
         return f"{at:g}"
+
+
+def say_others(count: int, what: str) -> None:
+    """To an admin, who is shown his own where he does not ask for all."""
+    if count:
+        say(f"{count} {what}{'' if count == 1 else 's'} of other users: --all-users")
 
 
 def printable(text: str) -> str:

@@ -7,7 +7,7 @@ import typer
 
 from federation.cli.client import ask
 from federation.cli.options import DEFAULT_SOCKET, Json, Socket
-from federation.cli.render import clock, table
+from federation.cli.render import clock, say_others, table
 from federation.desk.view import RunList, RunView
 from slurm_plugin.cli.output import emit, emit_document
 
@@ -23,6 +23,7 @@ def sacct(
     told = ask(socket, "sacct", jobs=names or [], everybody=everybody, most=most)
     found = RunList(runs=tuple(_run(one) for one in told["runs"]))
     emit_document("fed-sacct", found) if json else emit(run_lines(found.runs))
+    say_others(told.get("others", 0), "run")
 
 
 def _run(told: dict[str, Any]) -> RunView:
@@ -31,10 +32,11 @@ def _run(told: dict[str, Any]) -> RunView:
 
 
 def run_lines(runs: Iterable[RunView]) -> Iterator[str]:
-    head = ("JOB", "USER", "POOL", "NODE", "STATE", "EXIT", "START", "END", "WAITED", "RAN", "CPU", "MEMORY")
+    head = ("JOB", "TOKEN", "USER", "POOL", "NODE", "STATE", "EXIT", "START", "END", "WAITED", "RAN", "CPU", "MEMORY")
     rows = (
         (
             one.job,
+            one.token,
             one.user,
             one.pool,
             one.node or "-",

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from uuid import UUID
 
@@ -97,7 +97,13 @@ class Answers:
             return store.newest_jobs(user, most) if done else store.open_jobs(user, most)
 
         found = await self._runner.read(read, long=True)
-        return FedJobList(jobs=tuple(self.view(job) for job in found if caller.may_see(job.user)))
+        return await self.views([job for job in found if caller.may_see(job.user)])
+
+    async def others(self, caller: Caller, done: bool) -> int:
+        """Jobs that an admin who asked about his own was not told of."""
+        if not caller.admin:
+            return 0
+        return await self._runner.read(lambda store: store.others(caller.user, done=done), long=True)
 
     async def wait(self, jobs: list[Job]) -> AsyncIterator[FedJobView | str]:
         """Each once it is done, in the order they were given; and why one does not go on, after a while."""
@@ -196,7 +202,14 @@ class Answers:
 
         return await self._runner.read(read)
 
-    def view(self, job: Job) -> FedJobView:
+    async def views(self, jobs: Sequence[Job]) -> FedJobList:
+        """With the Slurm job that each is."""
+        from federation.overflow.bursts import names
+
+        slurms = await self._runner.read(lambda store: names(store, (job.token for job in jobs)), long=True)
+        return FedJobList(jobs=tuple(self.view(job, slurms.get(job.token, "")) for job in jobs))
+
+    def view(self, job: Job, slurm_job: str = "") -> FedJobView:
         outcome, array = job.outcome, array_of(job.token)
         progress = self._mover.progress.get(job.key) if job.state is not Origin.DONE else None
         transfer = TransferView(**asdict(progress)) if progress is not None else None
@@ -223,6 +236,7 @@ class Answers:
             stderr_size=outcome.stderr_size if outcome else 0,
             reasons=tuple(ReasonView(pool=pool, reason=reason) for pool, reason in job.reasons),
             transfer=transfer,
+            slurm_job=slurm_job,
         )
 
 

@@ -15,7 +15,6 @@ from federation.desk.answers import MOST_LISTED, Answers
 from federation.desk.logs import Said, logs
 from federation.desk.submit import Front, submit
 from federation.desk.talk import MAX_LINE, failed, line, parsed
-from federation.desk.view import FedJobList
 from federation.errors import FedError, Refused
 from federation.model.states import Origin
 from federation.stage.mover import Mover
@@ -87,21 +86,17 @@ class Desk:
             case "submit":
                 yield await self._submit(caller, told, reader), b""
             case "jobs":
-                if told.get("job"):
-                    named = await answers.find_all(caller, told["job"])
-                    yield asdict(FedJobList(jobs=tuple(map(answers.view, named)))), b""
-                    return
-                everybody, done = bool(told.get("everybody")), bool(told.get("done"))
-                yield asdict(await answers.jobs(caller, everybody, done, int(told.get("most", 1000)))), b""
+                yield await self._jobs(caller, told), b""
             case "show":
-                yield asdict(answers.view(await answers.find(caller, told.get("job")))), b""
+                (found,) = (await answers.views([await answers.find(caller, told.get("job"))])).jobs
+                yield asdict(found), b""
             case "wait":
                 _end_with(reader)
                 names = list(told["jobs"])[:MOST_WAITED] or [""]
-                jobs = [job for name in names for job in await answers.find_all(caller, name)]
+                jobs = {job.token: job for name in names for job in await answers.find_all(caller, name)}
                 yield {"waiting": len(jobs)}, b""
-                async for found in answers.wait(jobs):
-                    yield {"remark": found} if isinstance(found, str) else asdict(found), b""
+                async for done in answers.wait(list(jobs.values())):
+                    yield {"remark": done} if isinstance(done, str) else asdict(done), b""
             case "logs":
                 _end_with(reader)
                 async for said in self._logs(caller, told):
@@ -114,11 +109,7 @@ class Desk:
             case "pools":
                 yield asdict(await answers.pools()), b""
             case "sacct":
-                from federation.desk.runs import runs
-
-                names, everybody = [str(one) for one in told.get("jobs") or ()], bool(told.get("everybody"))
-                runner, most = self.staff.front.runner, max(1, min(int(told.get("most", MOST_LISTED)), MOST_LISTED))
-                yield asdict(await runs(runner, caller, names, everybody, most)), b""
+                yield await self._sacct(caller, told), b""
             case "overflow" | "overflow_job":
                 yield await self._overflow(caller, told), b""
             case "drain":
@@ -126,6 +117,22 @@ class Desk:
                     yield self._drain(caller, bool(told.get("on"))), b""
             case _:
                 raise Refused(f"the daemon does not know {what[:64]!r}", hint="is it older than fed?")
+
+    async def _jobs(self, caller: Caller, told: dict[str, Any]) -> dict[str, Any]:
+        answers = self.staff.answers
+        if told.get("job"):
+            return asdict(await answers.views(await answers.find_all(caller, told["job"])))
+        everybody, done = bool(told.get("everybody")), bool(told.get("done"))
+        found = await answers.jobs(caller, everybody, done, int(told.get("most", 1000)))
+        return asdict(found) | {"others": 0 if everybody else await answers.others(caller, done)}
+
+    async def _sacct(self, caller: Caller, told: dict[str, Any]) -> dict[str, Any]:
+        from federation.desk.runs import others, runs
+
+        names, everybody = [str(one) for one in told.get("jobs") or ()], bool(told.get("everybody"))
+        runner, most = self.staff.front.runner, max(1, min(int(told.get("most", MOST_LISTED)), MOST_LISTED))
+        found = await runs(runner, caller, names, everybody, most)
+        return asdict(found) | {"others": 0 if everybody or names else await others(runner, caller)}
 
     async def _submit(self, caller: Caller, told: dict[str, Any], reader: asyncio.StreamReader) -> dict[str, Any]:
         with self._audited(caller, "submit", str(told.get("token"))):

@@ -8,7 +8,7 @@ from federation.desk.view import RunList, RunView
 from federation.errors import Refused
 from federation.model.job import Job
 from federation.overflow.burst import Burst, Phase
-from federation.overflow.bursts import bursts_of, bursts_of_array, newest_bursts
+from federation.overflow.bursts import bursts_of, bursts_of_array, newest_bursts, others_newest
 from federation.overflow.notes import state_of
 from federation.runner import Runner
 from federation.store.store import Store
@@ -35,6 +35,11 @@ async def runs(runner: Runner, caller: Caller, names: Sequence[str], everybody: 
         return [(one, store.job(one.token)) for one in mine]
 
     return RunList(runs=tuple(_view(burst, job) for burst, job in await runner.read(read, long=True)))
+
+
+async def others(runner: Runner, caller: Caller) -> int:
+    """Runs of which an admin who asked about his own was not told."""
+    return await runner.read(lambda store: others_newest(store, caller.user), long=True) if caller.admin else 0
 
 
 def _of(store: Store, job_id: int, task: int) -> list[Burst]:

@@ -41,6 +41,7 @@ class FedJobView:
     stderr_size: int
     reasons: tuple[ReasonView, ...]  # of the last choice, one a pool
     transfer: TransferView | None  # what is being moved
+    slurm_job: str  # of the Slurm here, as its commands name it; empty: it is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Bursts in the site's journal. Synchronous: used inside a transaction."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from sqlite3 import Row
 from uuid import UUID
@@ -57,6 +57,17 @@ def newest_bursts(store: Store, user: str, most: int) -> list[Burst]:
     """Of one user; "": of all. Bound: only MOST_LOOKED_AT of all users' are looked at."""
     rows = store.rows("newest_bursts", user=user, most=min(most, MOST_LISTED), looked=MOST_LOOKED_AT)
     return [_burst(row) for row in rows]
+
+
+def others_newest(store: Store, user: str) -> int:
+    """How many of other users there are among those."""
+    return int(store.rows("others_newest_bursts", user=user, looked=MOST_LOOKED_AT)[0]["n"])
+
+
+def names(store: Store, tokens: Iterable[UUID]) -> dict[UUID, str]:
+    """What Slurm's commands call those of these that are jobs of Slurm's."""
+    found = (by_token(store, token) for token in tokens)
+    return {one.token: one.name for one in found if one is not None}
 
 
 def written(store: Store, tokens: Collection[UUID]) -> set[UUID]:

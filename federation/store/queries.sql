@@ -13,6 +13,10 @@ SELECT * FROM jobs INDEXED BY jobs_open WHERE state != 'done' AND (:user = '' OR
     ORDER BY token DESC LIMIT :most
 -- name: newest_jobs
 SELECT * FROM (SELECT * FROM jobs ORDER BY token DESC LIMIT :looked) WHERE :user = '' OR user = :user LIMIT :most
+-- name: others_open_jobs
+SELECT count(*) AS n FROM jobs INDEXED BY jobs_open WHERE state != 'done' AND user != :user
+-- name: others_newest_jobs
+SELECT count(*) AS n FROM (SELECT user FROM jobs ORDER BY token DESC LIMIT :looked) WHERE user != :user
 -- name: jobs_between
 SELECT * FROM jobs WHERE token BETWEEN :low AND :high ORDER BY token LIMIT :most
 -- name: spec
@@ -136,6 +140,8 @@ SELECT * FROM bursts WHERE job_id = :job_id ORDER BY token DESC LIMIT :most
 SELECT * FROM bursts WHERE array_id > 0 AND array_id = :array_id AND (:task_id < 0 OR task_id = :task_id) ORDER BY token DESC LIMIT :most
 -- name: newest_bursts
 SELECT * FROM (SELECT * FROM bursts ORDER BY token DESC LIMIT :looked) WHERE :user = '' OR user = :user LIMIT :most
+-- name: others_newest_bursts
+SELECT count(*) AS n FROM (SELECT user FROM bursts ORDER BY token DESC LIMIT :looked) WHERE user != :user
 -- name: drop_closed_bursts
 DELETE FROM bursts WHERE token IN (
     SELECT token FROM bursts WHERE phase = 'closed' AND closed_at < :before ORDER BY closed_at LIMIT :most

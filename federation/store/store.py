@@ -137,6 +137,12 @@ class Store(Sums):
         rows = self._all("newest_jobs", user=user, most=most, looked=MOST_LOOKED_AT)
         return [convert.job_from_row(row) for row in rows]
 
+    def others(self, user: str, *, done: bool) -> int:
+        """How many of other users would be among open_jobs or, with those that are done, newest_jobs."""
+        if not done:
+            return int(self._all("others_open_jobs", user=user)[0]["n"])
+        return int(self._all("others_newest_jobs", user=user, looked=MOST_LOOKED_AT)[0]["n"])
+
     def jobs_between(self, low: UUID, high: UUID, most: int) -> list[Job]:
         rows = self._all("jobs_between", low=low.bytes, high=high.bytes, most=most)
         return [convert.job_from_row(row) for row in rows]

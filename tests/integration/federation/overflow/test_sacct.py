@@ -7,7 +7,7 @@ import pytest
 
 from federation.access.local import Caller
 from federation.cli.sacct import run_lines
-from federation.desk.runs import MOST_NAMES, runs
+from federation.desk.runs import MOST_NAMES, others, runs
 from federation.desk.view import RunView
 from federation.errors import Refused
 from federation.model.states import End, Outcome
@@ -66,6 +66,8 @@ async def test_nobody_is_told_of_anothers(here: Stand) -> None:
         assert await told(here, BOB, everybody=True) == ()
         assert [run.user for run in await told(here, ADMIN, everybody=True)] == ["ann"]
         assert [run.user for run in await told(here, ADMIN, "12")] == ["ann"]
+        assert await told(here, ADMIN) == ()
+        assert [await others(here.runner, caller) for caller in (ADMIN, ANN, BOB)] == [1, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["", "x", "12_", "12_x", "0", "12; true", "1" * 20])
@@ -88,7 +90,8 @@ async def test_a_line_has_what_is_known_and_no_control_character(here: Stand) ->
         await here.over(burst.token)
         await here.side.stop(burst, "requeued")
         head, line = run_lines(await told(here, ANN))
-        assert head.split()[:5] == ["JOB", "USER", "POOL", "NODE", "STATE"]
+        assert head.split()[:6] == ["JOB", "TOKEN", "USER", "POOL", "NODE", "STATE"]
+        assert line.split()[1] == str(burst.token)
         assert "\x1b" not in line
         for word in ("hpc/batch", "exited", "3:0", "1s", "1.25s", "64M", "MIG-a,MIG-b", "requeued"):
             assert word in line.split()

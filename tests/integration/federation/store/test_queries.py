@@ -10,7 +10,7 @@ from federation.store.queries import queries
 
 GROWS = re.compile(r"SCAN (jobs|specs|attempts|attempt_specs|bursts|commands|charges)$")
 # Newest first, and no more than a bound of them; a row an account and day, looked through once an hour.
-BOUNDED = {"newest_jobs", "newest_bursts", "drop_charges"}
+BOUNDED = {"newest_jobs", "newest_bursts", "others_newest_jobs", "others_newest_bursts", "drop_charges"}
 
 
 class Anything(dict[str, int]):

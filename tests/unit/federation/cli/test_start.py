@@ -34,6 +34,7 @@ JOB = FedJobView(
     stderr_size=0,
     reasons=(),
     transfer=None,
+    slurm_job="",
 )
 
 

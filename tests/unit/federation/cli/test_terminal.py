@@ -19,6 +19,7 @@ JOB: dict[str, Any] = {
     "job": "j", "array": "", "task": None, "state": "done", "name": "n", "user": "ann", "account": "", "site": "hpc",
     "pool": "p", "attempt": 1, "why": EVIL, "accepted_at": 1.0, "started_at": 2.0, "ended_at": 3.0, "end": "exited",
     "exit_code": 1, "signal": None, "cost": 0.0, "stdout_size": 0, "stderr_size": 0, "reasons": [], "transfer": None,
+    "slurm_job": "",
 }  # fmt: skip
 POOL: dict[str, Any] = {
     "pool": f"hpc/{EVIL}", "linked": True, "free_jobs": 0, "free_cpus": 0, "slices": {}, "price_per_hour": 0.0,
