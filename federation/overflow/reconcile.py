@@ -191,7 +191,7 @@ class Reconcile:
             return
         if self._astray(burst, job):
             log.error("burst.started_here", extra=facts(burst) | {"on": ",".join(job.nodes)})
-            await self._site.requeue(job.name)
+            await self._site.requeue(job)
 
     def _astray(self, burst: Burst, job: SlurmJob) -> bool:
         return same_job(burst, job) and job.lives and not all(map(self._place.serves, job.nodes))
@@ -211,8 +211,7 @@ class Reconcile:
 
     async def _bring_back(self, burst: Burst, fed: Job | None, job: SlurmJob) -> None:
         """A proxy that was lost with its slurmstepd, as its end is there to be told. Slurm misses neither by itself
-        until their node registers, which can take half an hour; and its user may have said --no-requeue for his script,
-        which does not run again.
+        until their node registers, which can take half an hour.
         """
         now = self._clock().mono
         if job.state != "RUNNING" or fed is None or not is_over(fed) or self._place.attended(job.job_id):
@@ -220,9 +219,7 @@ class Reconcile:
         elif now - self._missing.setdefault(burst.token, now) >= ALONE_S and job == await self._site.job(job.job_id):
             self._missing[burst.token] = now
             log.warning("burst.proxy_lost", extra=facts(burst))
-            if not job.requeue:
-                await self._site.let_requeue(job.name)
-            await self._site.requeue(job.name)
+            await self._site.requeue(job)
 
     async def _close(self, burst: Burst, fed: Job | None, job: SlurmJob | None) -> None:
         """Nothing of it is open anywhere. A job that goes on in Slurm gets back what was its own first.

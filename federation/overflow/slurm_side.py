@@ -232,7 +232,7 @@ class SlurmSide:
                 return replace(found, way=Way.EXIT)
             case Way.REQUEUE:
                 await self.stop(burst, "it was lost where it ran: requeued, as Slurm does")
-                await self._site.requeue(job.name)
+                await self._site.requeue(job)
             case Way.CANCEL:
                 await self._site.cancel(job.name)
         return found

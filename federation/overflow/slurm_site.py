@@ -56,10 +56,8 @@ class SlurmSite(Protocol):
     async def set_end(self, name: str, at: int) -> None:
         """When a job that runs is to end, Unix seconds. Refused: it does not run, or that is past."""
 
-    async def requeue(self, name: str) -> None: ...
-
-    async def let_requeue(self, name: str) -> None:
-        """Of one whose user said --no-requeue."""
+    async def requeue(self, job: SlurmJob) -> None:
+        """Also one whose user said --no-requeue: that is about his script, which does not run again."""
 
     async def cancel(self, name: str) -> None: ...
 
@@ -111,12 +109,11 @@ class OwnSlurm:
     async def set_end(self, name: str, at: int) -> None:
         await self._update(name, f"endtime=uts{at}")
 
-    async def requeue(self, name: str) -> None:
-        await self._run(["scontrol", "requeue", name])
-        log.info("slurm.job_requeued", extra={"job": name})
-
-    async def let_requeue(self, name: str) -> None:
-        await self._update(name, "requeue=1")
+    async def requeue(self, job: SlurmJob) -> None:
+        if not job.requeue:
+            await self._update(job.name, "requeue=1")
+        await self._run(["scontrol", "requeue", job.name])
+        log.info("slurm.job_requeued", extra={"job": job.name})
 
     async def cancel(self, name: str) -> None:
         await self._run(["scancel", "--quiet", name])

@@ -1,8 +1,7 @@
 """Jobs that Slurm believes to run on a virtual node, and whose proxy never came.
 
 Their slurmd was killed as it launched them, or their slurmstepd before its proxy said hello. Slurm misses them when
-their node registers next, in up to half an hour. Nothing of theirs has run anywhere, so they are started again, even
-where their user said --no-requeue, which is about his script.
+their node registers next, in up to half an hour. Nothing of theirs has run anywhere, so they are started again.
 
 Crash: the next daemon waits for them anew.
 """
@@ -46,9 +45,7 @@ class Unheard:
             if now - self._since[run] >= UNHEARD_S and job == await self._site.job(job.job_id):
                 self._since[run] = now
                 log.warning("job.unheard_of", extra={"job": job.name, "nodes": ",".join(job.nodes)})
-                if not job.requeue:
-                    await self._site.let_requeue(job.name)
-                await self._site.requeue(job.name)
+                await self._site.requeue(job)
 
     def _is_alone(self, job: SlurmJob) -> bool:
         here = job.state == "RUNNING" and all(map(self._place.serves, job.nodes))

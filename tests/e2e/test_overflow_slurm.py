@@ -111,7 +111,7 @@ async def test_a_requeue_is_told_from_the_rest_and_asks_for_all_partitions_again
     job = Job(site, tmp_path)
     before = await job.now()
     assert len(before.partitions) == 1
-    await job.slurm.requeue(before.name)
+    await job.slurm.requeue(before)
     completing = await job.until(lambda one: one.state == "COMPLETING")
     assert (job.meant(completing), completing.restarts) == (Ends.REQUEUE, 1)
     waiting = await job.until(lambda one: one.waits)

@@ -90,13 +90,9 @@ class FakeSlurm(SlurmSite):
         self._answer("end", name, str(at))
         self._change(name)
 
-    async def let_requeue(self, name: str) -> None:
-        self._answer("let_requeue", name)
-        self._change(name, requeue=True)
-
-    async def requeue(self, name: str) -> None:
-        self._answer("requeue", name)
-        self._change(name, state="COMPLETING")
+    async def requeue(self, job: SlurmJob) -> None:
+        self._answer("requeue", job.name)
+        self._change(job.name, state="COMPLETING", requeue=True)
 
     async def cancel(self, name: str) -> None:
         self._answer("cancel", name)

@@ -10,7 +10,7 @@ from federation.errors import Refused, Unavailable
 from federation.overflow import changes, slurm_site
 from federation.overflow.slurm_site import FIELDS, OwnSlurm
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
-from tests.unit.federation.overflow.test_burst import BURST
+from tests.unit.federation.overflow.test_burst import BURST, JOB
 
 ROW = ("12", "10", "2", "1000", "RUNNING", "None", "gpu,cloud", "cloud-aws-[1-2]", "1", "100", "110", "1-02:03:00")
 REST = ("1", "1", 'asked vgpu:20gb fed:{"open":1}')
@@ -117,7 +117,8 @@ async def test_what_is_said_to_slurm() -> None:
     slurm = OwnSlurm(runner=told)
     await slurm.set_limit("10_2", 3601)
     await slurm.set_end("10_2", 1_700_000_000)
-    await slurm.requeue("10_2")
+    await slurm.requeue(replace(JOB, array_id=10, task_id=2))
+    await slurm.requeue(replace(JOB, requeue=False))
     await slurm.cancel("10_2")
     await slurm.release("10_2")
     assert await slurm.widen(["10_2", "14"], ("cloud",)) == ()
@@ -126,6 +127,8 @@ async def test_what_is_said_to_slurm() -> None:
         ["scontrol", "update", "jobid=10_2", "timelimit=61"],
         ["scontrol", "update", "jobid=10_2", "endtime=uts1700000000"],
         ["scontrol", "requeue", "10_2"],
+        ["scontrol", "update", "jobid=12", "requeue=1"],
+        ["scontrol", "requeue", "12"],
         ["scancel", "--quiet", "10_2"],
         ["scontrol", "release", "10_2"],
         ["scontrol", "update", "jobid=10_2,14", "partition=cloud"],
