@@ -22,7 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from federation.errors import Refused
-from federation.model.spec import Batch, JobSpec
+from federation.model.spec import STDIN, Batch, JobSpec
 from federation.model.states import End, Outcome
 from federation.model.token import Key
 
@@ -132,8 +132,9 @@ def check(spec: JobSpec) -> None:
 def _check_batch(batch: Batch) -> None:
     if batch.warning and not _WARNING.fullmatch(batch.warning):
         raise Refused("--signal of the batch job is none that Slurm knows")
-    if batch.folder and (not batch.folder.startswith(b"/") or b"\0" in batch.folder or len(batch.folder) > MAX_STRING):
-        raise Refused("the batch job's folder is no absolute path")
+    for what, path in (("folder", batch.folder), ("stdin", batch.stdin if batch.stdin != STDIN else b"")):
+        if path and (not path.startswith(b"/") or b"\0" in path or len(path) > MAX_STRING):
+            raise Refused(f"the batch job's {what} is no absolute path")
 
 
 def files(key: Key, spec: JobSpec, *, most_memory_mib: int = 0) -> dict[str, bytes]:
@@ -153,13 +154,21 @@ def _go(key: Key, spec: JobSpec, most_memory_mib: int) -> bytes:
     unset = " ".join(f"-u {name}" for name in OURS)
     streams = f": > {STDERR}\nexec > {STDOUT} 2>&1" if batch.joined else f"exec > {STDOUT} 2> {STDERR}"
     limit = f"ulimit -d {most_memory_mib << 10} || exit 1\n" if most_memory_mib else ""
-    head = f"#!/bin/sh\necho $$ > {SESSION}\n{streams} < /dev/null\numask {batch.umask:03o}\n".encode()
+    head = f"#!/bin/sh\necho $$ > {SESSION}\n{streams} < /dev/null\numask {batch.umask:03o}\n".encode() + _stdin(batch)
     if batch.folder:
         place, script = b"here=$(pwd)\ncd -- " + _quoted(batch.folder), b'"$here"/' + SCRIPT.encode()
     else:
         place, script = b"cd " + WORK.encode(), b"../" + SCRIPT.encode()
     start = f"{_soft_limits(batch)}{limit}{_own_id(batch)}exec setsid env {unset} ${RESET} ".encode()
     return head + place + b" || exit 1\n" + start + words + b" " + script + args + b"\n"
+
+
+def _stdin(batch: Batch) -> bytes:
+    """A file that can't be opened ends it, with a line in the job's own stderr."""
+    if batch.stdin != STDIN:
+        return b"exec < " + _quoted(batch.stdin) + b"\n" if batch.stdin else b""
+    file = WORK.encode() + b"/" + _quoted(STDIN)
+    return b"exec < " + file + b"\nrm -f " + file + b"\n"
 
 
 def _facts(spec: JobSpec) -> list[tuple[bytes, bytes]]:

@@ -12,6 +12,9 @@ class OnSilence(StrEnum):
     STOP = "stop"  # the far site stops it; it does not start again
 
 
+STDIN = b".stdin.fed"  # the name of the input that a batch job reads as its stdin: no name before it starts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """Both sides measure from their last good exchange. `after_s` means nothing for KEEP."""
@@ -57,6 +60,7 @@ class Batch:
     limits: tuple[tuple[str, int], ...] = ()  # soft resource limits, such as ("NOFILE", 1024); -1: none
     warning: str = ""  # what `sbatch --signal` asked for, such as B:USR1@60
     folder: bytes = b""  # where it runs, on files that both sites share; empty: in a folder of its own
+    stdin: bytes = b""  # what it reads: an absolute path on such files, else STDIN, one of its inputs; empty: nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

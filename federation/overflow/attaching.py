@@ -213,12 +213,12 @@ class Attaching:
     async def _staged(self, spec: JobSpec, hello: Hello, burst: Burst) -> JobSpec:
         """With its files, and where those it leaves are brought. Nothing where both sites share them."""
         shared = spec.batch is not None and bool(spec.batch.folder)
-        patterns = () if shared else files_of(hello).inputs
-        if not patterns and not spec.outputs:
+        patterns, stdin = ((), b"") if shared else (files_of(hello).inputs, hello.stdin)
+        if not patterns and not stdin and not spec.outputs:
             return spec
         account = await asyncio.to_thread(self._desk.account, burst.user)
         most = await self._desk.runner.read(lambda store: self._most_input(store, burst))
-        source = Source(account=account, folder=hello.folder, patterns=patterns, most_bytes=most)
+        source = Source(account=account, folder=hello.folder, patterns=patterns, stdin=stdin, most_bytes=most)
         async with self._taking:
             return replace(spec, inputs=await take(self._desk.spool, burst.token, source))
 

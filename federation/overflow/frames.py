@@ -46,7 +46,7 @@ class Hello:
     """`stdout_size`, `stderr_size`: bytes in the job's files now. `joined`: both are one file.
 
     `stdout_next`, `stderr_next`: bytes of the job's streams that this very proxy has; -1: it was never welcomed.
-    `own`: bytes that it has written itself, all to stderr.
+    `own`: bytes that it has written itself, all to stderr. `stdin`: the path of the file that is open there.
     """
 
     version: int = VERSION
@@ -62,6 +62,7 @@ class Hello:
     stdout_next: int = -1
     stderr_next: int = -1
     own: int = 0
+    stdin: bytes = b""
     joined: bool = False
     regular: bool = True  # stdout is a regular file
     script: bytes = b""
@@ -187,8 +188,9 @@ def _said(fields: dict[int, bytes]) -> Hello:
         raise ValueError("a hello without its node")
     if not 1 <= (job_id := _number(fields, 2)) <= MOST_JOB_ID:
         raise ValueError(f"no job has the id {job_id}")
-    if (folder := fields.get(7, b"")) and not folder.startswith(b"/"):
-        raise ValueError("a folder that is no absolute path")
+    folder, stdin = fields.get(7, b""), fields.get(20, b"")
+    if any(path and not path.startswith(b"/") for path in (folder, stdin)):
+        raise ValueError("a folder or a stdin that is no absolute path")
     return Hello(
         version=_number(fields, 1, VERSION),
         job_id=job_id,
@@ -203,6 +205,7 @@ def _said(fields: dict[int, bytes]) -> Hello:
         stdout_next=_number(fields, 17, -1),
         stderr_next=_number(fields, 18, -1),
         own=_number(fields, 19, 0),
+        stdin=stdin,
         joined=fields.get(11) == b"1",
         script=fields.get(12, b""),
         regular=fields.get(16, b"1") == b"1",

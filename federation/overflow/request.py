@@ -12,7 +12,7 @@ from federation.access.environment import scrub
 from federation.access.paths import parts_of
 from federation.errors import Refused
 from federation.executors.layout import check
-from federation.model.spec import Array, Batch, JobSpec
+from federation.model.spec import STDIN, Array, Batch, JobSpec
 from federation.overflow.burst import SlurmJob
 from federation.overflow.frames import Hello
 from federation.wire.convert import MAX_TEXT
@@ -100,6 +100,7 @@ def spec_of(hello: Hello, job: SlurmJob, wants: Asked, user: str, rules: Rules) 
             limits=tuple((one.name, one.soft) for one in hello.limits),
             warning=_warning(wants.warning or _warned(hello.script)),
             folder=hello.folder if rules.shared_files else b"",
+            stdin=hello.stdin if rules.shared_files else STDIN if hello.stdin else b"",
         ),
     )
     check(spec)

@@ -16,7 +16,7 @@ from federation.access.acting import Account, acting_as
 from federation.access.finding import find, meant
 from federation.access.paths import Folder
 from federation.errors import Refused, StoreFull
-from federation.model.spec import Input
+from federation.model.spec import STDIN, Input
 from federation.policy.admit import MAX_INPUTS
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, hash_of
@@ -26,12 +26,26 @@ MOST_BYTES = MAX_CHUNKS * CHUNK_BYTES // 2  # of one job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """One file, and what asked for it. `path` is from its folder on, `name` what it is called as an input."""
+
+    folder: bytes
+    path: bytes
+    name: bytes
+    option: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a job has its files. `patterns`: what --stage-in named; `most_bytes`: that it may bring, all together."""
+    """Where a job has its files. `patterns`: what --stage-in named; `most_bytes`: that it may bring, all together.
+
+    `stdin`: the path of what it reads, which becomes the input STDIN.
+    """
 
     account: Account
     folder: bytes
     patterns: Sequence[bytes] = ()
+    stdin: bytes = b""
     most_bytes: int = MOST_BYTES
 
 
@@ -41,14 +55,17 @@ async def take(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
 
 
 def _take(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
-    paths = _found(source)
+    places = [_Place(folder=source.folder, path=path, name=path, option="--stage-in") for path in _found(source)]
+    if source.stdin:
+        folder, _, name = source.stdin.rpartition(b"/")
+        places.append(_Place(folder=folder or b"/", path=name, name=STDIN, option="--input"))
     try:
         spool.begin(token, Home(user=source.account.name, folder=os.fsdecode(source.folder)))
     except OSError as error:
         raise _no_room(error) from None
     files, left = [], source.most_bytes
-    for nth, path in enumerate(paths):
-        file = _copied(source, path, spool.input_file(token, nth), left)
+    for nth, place in enumerate(places):
+        file = _copied(source, place, spool.input_file(token, nth), left)
         left -= file.size
         files.append(file)
     spool.finish(token, pb.Manifest(files=files))
@@ -61,25 +78,27 @@ def _found(source: Source) -> tuple[bytes, ...]:
             paths = find(folder, source.patterns, most=MAX_INPUTS)
     except OSError as error:
         raise Refused(f"--stage-in: {source.account.name} can't look for the files: {error.strerror}") from None
+    if STDIN in paths:
+        raise Refused(f"--stage-in: {_shown(STDIN)} is the name of what --input brings")
     for pattern in source.patterns:
         if not any(meant(path, (pattern,)) for path in paths):
             raise Refused(f"--stage-in: no file is meant by {_shown(pattern)}")
     return paths
 
 
-def _copied(source: Source, path: bytes, to: Path, left: int) -> pb.File:
+def _copied(source: Source, place: _Place, to: Path, left: int) -> pb.File:
     try:
-        with acting_as(source.account), Folder(Path(os.fsdecode(source.folder))) as folder:
-            handle = folder.open_to_read(path)
+        with acting_as(source.account), Folder(Path(os.fsdecode(place.folder))) as folder:
+            handle = folder.open_to_read(place.path)
     except OSError as error:
-        raise _unreadable(path, error) from None
-    file, whole = pb.File(path=path, mode=os.fstat(handle).st_mode & 0o777), hashlib.sha256()
+        raise _unreadable(place, error) from None
+    file, whole = pb.File(path=place.name, mode=os.fstat(handle).st_mode & 0o777), hashlib.sha256()
     try:
         with os.fdopen(handle, "rb") as data, to.open("wb") as out:
-            while chunk := _chunk(data, path):
+            while chunk := _chunk(data, place):
                 file.size += len(chunk)
                 if file.size > left:
-                    raise Refused(f"--stage-in: more than {source.most_bytes >> 20} MiB", hint="name fewer files")
+                    raise Refused(f"{place.option}: more than {source.most_bytes >> 20} MiB", hint="name fewer files")
                 whole.update(chunk)
                 file.chunks.append(hash_of(chunk))
                 out.write(chunk)
@@ -89,15 +108,15 @@ def _copied(source: Source, path: bytes, to: Path, left: int) -> pb.File:
     return file
 
 
-def _chunk(data: BinaryIO, path: bytes) -> bytes:
+def _chunk(data: BinaryIO, place: _Place) -> bytes:
     try:
         return data.read(CHUNK_BYTES)
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable(place, error) from None
 
 
-def _unreadable(path: bytes, error: OSError) -> Refused:
-    return Refused(f"--stage-in: {_shown(path)} can't be read: {error.strerror}")
+def _unreadable(place: _Place, error: OSError) -> Refused:
+    return Refused(f"{place.option}: {_shown(place.path)} can't be read: {error.strerror}")
 
 
 def _no_room(error: OSError) -> StoreFull:

@@ -41,7 +41,8 @@ def spec_to_blob(spec: JobSpec) -> bytes:
         "lease": [spec.lease.on_silence, spec.lease.after_s],
     }
     if spec.batch is not None:
-        facts["batch"] = asdict(spec.batch) | {"folder": _text(spec.batch.folder)}
+        paths = {"folder": _text(spec.batch.folder), "stdin": _text(spec.batch.stdin)}
+        facts["batch"] = asdict(spec.batch) | paths
     return json.dumps(facts, separators=(",", ":")).encode()
 
 
@@ -80,6 +81,7 @@ def _batch(facts: dict[str, Any]) -> Batch:
         limits=tuple((name, soft) for name, soft in facts["limits"]),
         warning=facts["warning"],
         folder=_bytes(facts["folder"]),
+        stdin=_bytes(facts.get("stdin", "")),
     )
 
 

@@ -86,6 +86,7 @@ def _batch_to_wire(batch: Batch) -> pb.SlurmBatch:
         limits=[pb.ResourceLimit(name=name, soft=soft) for name, soft in batch.limits],
         warning=batch.warning,
         folder=batch.folder,
+        stdin=batch.stdin,
     )
 
 
@@ -225,6 +226,7 @@ def _batch_from_wire(batch: pb.SlurmBatch) -> Batch:
         limits=tuple((_short(one.name), one.soft) for one in batch.limits),
         warning=_short(batch.warning),
         folder=batch.folder,
+        stdin=batch.stdin,
     )
 
 

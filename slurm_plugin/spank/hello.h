@@ -25,6 +25,7 @@ enum tag {
     STDOUT_AT = 17,    /* bytes of the job's stream that this proxy has written; not before its first welcome */
     STDERR_AT = 18,
     OWN = 19,          /* bytes of this proxy's remarks, which are in stderr's file */
+    STDIN = 20,        /* the path of the file that the job reads */
 };
 
 #define HELLO_VERSION "1"

@@ -29,6 +29,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -254,13 +255,25 @@ static size_t own_fields(char *to)
     return n;
 }
 
+/* The file that sbatch's --input named, open here by Slurm's own rules, is read by the daemon, as the user. */
+static size_t stdin_field(char *to)
+{
+    static char path[PATH_MAX];
+    struct stat is;
+    if (fstat(STDIN_FILENO, &is) != 0 || (S_ISCHR(is.st_mode) && is.st_rdev == makedev(1, 3))) /* /dev/null */
+        return 0;
+    ssize_t n = readlink("/proc/self/fd/0", path, sizeof path);
+    return n > 0 && *path == '/' ? field(to, STDIN, path, (size_t)n) : 0;
+}
+
 static bool say_hello(void)
 {
-    static char own[PATH_MAX + 512];
+    static char own[2 * PATH_MAX + 512];
     struct stat facts, script;
     if (fstat(FACTS_FD, &facts) != 0 || fstat(SCRIPT_FD, &script) != 0)
         exit(1); /* `main` has seen both */
     size_t n = own_fields(own);
+    n += stdin_field(own + n);
     uint32_t length = htonl((uint32_t)script.st_size);
     own[n] = (char)SCRIPT;
     memcpy(own + n + 1, &length, sizeof length);

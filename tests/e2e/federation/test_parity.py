@@ -46,6 +46,7 @@ CASES = {
     "arguments": Case(script='for one; do echo "<$one>"; done', args=("a", "", "b c", "d\ne", ODD)),
     "three_megabytes_of_script": Case(script=f": {'x' * 3_000_000}\necho done"),
     "stdin_is_empty": Case(script="wc -c"),
+    "stdin_is_a_file": Case(script="cat", options=("--input=job.sh",)),
     "umask": Case(script="umask; touch f; stat -c %a f; rm f"),
     "variables_of_the_submitter": Case(script='echo "<$MODEL_X>"', env={"MODEL_X": ODD}),
     "export_some": Case(

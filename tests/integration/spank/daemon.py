@@ -192,6 +192,7 @@ class Job:
         facts: bytes = FACTS,
         stdout: IO[bytes] | int | None = None,
         stderr: IO[bytes] | int | None = None,
+        stdin: IO[bytes] | int = subprocess.DEVNULL,
         cwd: Path | None = None,
         umask: int = 0o022,
         parent: int | None = None,
@@ -202,7 +203,7 @@ class Job:
         err = self.err.open("wb") if stderr is None else stderr
         self.proxy = subprocess.Popen(
             self.command(parent),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=out,
             stderr=err,
             cwd=cwd,

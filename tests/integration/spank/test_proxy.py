@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,36 @@ def stat_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+@contextlib.contextmanager
+def open_pipe() -> Iterator[int]:
+    """Its end to read from."""
+    ends = os.pipe()
+    try:
+        yield ends[0]
+    finally:
+        for end in ends:
+            os.close(end)
+
+
 # -- the hello
+
+
+@pytest.mark.parametrize("name", ["of the user's", "wörk\n[1;2] 'here'" + "x" * 200])
+def test_it_tells_of_a_file_that_the_job_reads(job: Job, tmp_path: Path, name: str) -> None:
+    (file := tmp_path / name).write_bytes(b"data")
+    with file.open("rb") as data:
+        job.start(stdin=data)
+    assert job.daemon.accept().hello().stdin == os.fsencode(file)
+
+
+def test_a_job_that_reads_nothing_or_no_file_tells_of_none(job: Job) -> None:
+    job.start()
+    assert job.daemon.accept().hello().stdin == b""
+    job.close()
+    job.daemon.listen()
+    with open_pipe() as reader:
+        job.start(stdin=reader)
+    assert job.daemon.accept().hello().stdin == b""
 
 
 def test_it_tells_what_it_was_handed_and_what_only_it_knows(job: Job, tmp_path: Path) -> None:

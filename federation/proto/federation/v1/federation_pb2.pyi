@@ -509,6 +509,7 @@ class SlurmBatch(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     WARNING_FIELD_NUMBER: _builtins.int
     FOLDER_FIELD_NUMBER: _builtins.int
+    STDIN_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     joined: _builtins.bool
     """stdout and stderr are one file: all of it is in stdout, in its order"""
@@ -517,6 +518,8 @@ class SlurmBatch(_message.Message):
     """what `sbatch --signal` asked for"""
     folder: _builtins.bytes
     """where it runs, on files that both sites share"""
+    stdin: _builtins.bytes
+    """of its inputs, or an absolute path on files that both sites share; empty: it has none"""
     @_builtins.property
     def array(self) -> Global___ArrayPlace: ...
     @_builtins.property
@@ -531,10 +534,11 @@ class SlurmBatch(_message.Message):
         limits: _abc.Iterable[Global___ResourceLimit] | None = ...,
         warning: _builtins.str = ...,
         folder: _builtins.bytes = ...,
+        stdin: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "folder", b"folder", "job_id", b"job_id", "joined", b"joined", "limits", b"limits", "umask", b"umask", "warning", b"warning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "folder", b"folder", "job_id", b"job_id", "joined", b"joined", "limits", b"limits", "stdin", b"stdin", "umask", b"umask", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,9 +1,11 @@
 """Files of a Slurm job that runs elsewhere: read and written as its user, all or nothing, and never a second run."""
 
 import asyncio
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -148,12 +150,53 @@ async def test_results_that_can_not_be_written_wait_and_the_job_never_runs_again
 
 async def test_a_pool_that_shares_the_files_stages_nothing_and_runs_where_the_job_was_submitted(gate: Gate) -> None:
     gate.shared_files = True
-    proxy = gate.proxy(b"pwd; echo here > mark\n", env=staging(b"not-there", b"nor-this"))
+    (gate.home / "data").write_bytes(b"read\n")
+    stdin = os.fsencode(gate.home / "data")
+    proxy = gate.proxy(b"pwd; cat; echo here > mark\n", env=staging(b"not-there", b"nor-this"), stdin=stdin)
     async with gate.up():
         assert await proxy.run() == DONE
-    assert proxy.output == bytes(gate.home) + b"\n"
+    assert proxy.output == bytes(gate.home) + b"\nread\n"
+    assert (gate.home / "data").exists()
     assert (gate.home / "mark").read_bytes() == b"here\n"
     assert not list((gate.state / "jobs").glob("*/inputs"))
+
+
+async def test_what_a_job_reads_comes_with_it(gate: Gate) -> None:
+    """With a file of its folder, and without one: it may lie anywhere, and its name is none of the job's."""
+    (gate.home / "one").write_bytes(b"")
+    data = b"forty-two\0" * 200_000
+    (gate.folder / "da ta").write_bytes(data)
+    stdin = os.fsencode(gate.folder / "da ta")
+    async with gate.up():
+        for job_id, env, names in ((42, (), b""), (43, staging(b"one"), b"one\n")):
+            proxy = gate.proxy(b"ls -A; sha256sum\n", gate.job(job_id), stdin=stdin, env=env)
+            assert await proxy.run() == DONE
+            assert proxy.output == names + f"{sha256(data).hexdigest()}  -\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("secret", "--input: secret can't be read: Permission denied"),
+        ("gone", "--input: gone can't be read: No such file or directory"),
+        ("pipe", "is no regular file"),
+        ("large", "--input: more than 1 MiB"),
+    ],
+)
+async def test_what_a_job_can_not_read_ends_it_before_it_begins(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+) -> None:
+    monkeypatch.setattr(attaching, "MOST_BYTES", 1 << 20)
+    (gate.home / "secret").write_bytes(b"x")
+    (gate.home / "secret").chmod(0o600)
+    os.mkfifo(gate.home / "pipe")
+    (gate.home / "large").write_bytes(b"x" * ((1 << 20) + 1))
+    proxy = gate.proxy(b"true\n", stdin=os.fsencode(gate.home / name))
+    async with gate.up():
+        ended = await proxy.run()
+    assert isinstance(ended, Refusal)
+    assert why in ended.text
+    assert not list(gate.jobs.attempts())
 
 
 async def test_a_job_has_its_umask_and_its_place_in_an_array_there(gate: Gate) -> None:

@@ -3,6 +3,7 @@
 import os
 import shlex
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from federation.errors import Refused
 from federation.executors import layout
 from federation.executors.layout import Claim, parse_claim, parse_exit
-from federation.model.spec import Array, Batch, JobSpec
+from federation.model.spec import STDIN, Array, Batch, JobSpec
 from federation.model.states import End
 from federation.model.token import Key
 
@@ -119,6 +120,8 @@ def test_what_no_kernel_would_start_is_refused(spec: JobSpec, why: str) -> None:
         (Batch(warning="B:USR1@"), "--signal"),
         (Batch(folder=b"work"), "no absolute path"),
         (Batch(folder=b"/a\0b"), "no absolute path"),
+        (Batch(stdin=b"data"), "stdin is no absolute path"),
+        (Batch(stdin=b"/a\0b"), "stdin is no absolute path"),
     ],
 )
 def test_what_no_batch_job_can_have_is_refused(batch: Batch, why: str) -> None:
@@ -126,18 +129,21 @@ def test_what_no_batch_job_can_have_is_refused(batch: Batch, why: str) -> None:
         layout.check(JobSpec(user="a", script=SCRIPT, batch=batch))
 
 
-def ran(folder: Path, spec: JobSpec, **environment: str) -> None:
-    """What starts a job, without what waits for it."""
+def ran(folder: Path, spec: JobSpec, inputs: Mapping[bytes, bytes] = {}, **environment: str) -> int:
+    """What starts a job, without what waits for it. Its exit code."""
     (folder / layout.WORK).mkdir()
+    for path, content in inputs.items():
+        (folder / layout.WORK / os.fsdecode(path)).write_bytes(content)
     for name, content in layout.files(KEY, spec).items():
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o700)
-    subprocess.run(["./go"], cwd=folder, env={"PATH": os.environ["PATH"]} | environment, timeout=30, check=True)
+    env = {"PATH": os.environ["PATH"]} | environment
+    return subprocess.run(["./go"], cwd=folder, env=env, timeout=30, check=False).returncode
 
 
 def test_streams_that_are_one_file_keep_their_order(tmp_path: Path) -> None:
     script = SCRIPT + b"for n in 1 2 3; do echo out $n; echo err $n >&2; done\n"
-    ran(tmp_path, JobSpec(user="a", script=script, batch=Batch(joined=True)))
+    assert not ran(tmp_path, JobSpec(user="a", script=script, batch=Batch(joined=True)))
     assert (tmp_path / "stdout").read_bytes() == b"out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n"
     assert (tmp_path / "stderr").read_bytes() == b""
 
@@ -147,7 +153,7 @@ def test_a_batch_job_has_the_umask_limits_and_facts_that_it_had_in_slurm(tmp_pat
     array = Array(job_id=40, task_id=7, count=3, lowest=1, highest=7, step=3)
     limits = (("NOFILE", 99), ("CORE", 0), ("NPROC", 5), ("NOFILE; id", 1), ("STACK", 1 << 60))
     batch = Batch(job_id=42, array=array, umask=0o027, limits=limits)
-    ran(tmp_path, JobSpec(user="a", name=b"a 'b\xff", script=script, batch=batch))
+    assert not ran(tmp_path, JobSpec(user="a", name=b"a 'b\xff", script=script, batch=batch))
     umask, files, core, *facts = (tmp_path / "stdout").read_bytes().splitlines()
     assert (umask, files, core) == (b"0027", b"99", b"0")
     assert facts == [
@@ -164,9 +170,26 @@ def test_a_batch_job_has_the_umask_limits_and_facts_that_it_had_in_slurm(tmp_pat
     assert (tmp_path / "stderr").read_bytes() == b""
 
 
+def test_a_batch_job_reads_an_input_of_its_own_that_has_no_name_any_more(tmp_path: Path) -> None:
+    spec = JobSpec(user="a", script=SCRIPT + b"ls -A; cat; cat\n", batch=Batch(stdin=STDIN))
+    assert not ran(tmp_path, spec, inputs={STDIN: b"one\n\xff"})
+    assert (tmp_path / "stdout").read_bytes() == b"one\n\xff"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_batch_job_on_shared_files_reads_the_file_itself(tmp_path: Path, *, there: bool) -> None:
+    file = tmp_path / "-a b'\n"
+    file.write_bytes(b"one\n") if there else None
+    spec = JobSpec(user="a", script=SCRIPT + b"cat\n", batch=Batch(stdin=os.fsencode(file)))
+    assert (ran(tmp_path, spec) == 0) is there
+    assert (tmp_path / "stdout").read_bytes() == b"one\n" * there
+    assert (b"No such file" in (tmp_path / "stderr").read_bytes()) is not there
+    assert file.exists() is there
+
+
 def test_the_id_that_a_far_slurm_gave_a_batch_job_is_the_one_it_knows(tmp_path: Path) -> None:
     spec = JobSpec(user="a", script=SCRIPT + b"echo $SLURM_JOB_ID\n", batch=Batch(job_id=42))
-    ran(tmp_path, spec, SLURM_JOB_ID="7")
+    assert not ran(tmp_path, spec, SLURM_JOB_ID="7")
     assert (tmp_path / "stdout").read_bytes() == b"7\n"
 
 
@@ -175,5 +198,5 @@ def test_a_job_on_shared_files_runs_where_it_was_submitted(tmp_path: Path) -> No
     folder = os.fsencode(place)
     spec = JobSpec(user="a", script=SCRIPT + b'pwd; echo "$SLURM_SUBMIT_DIR"\n', batch=Batch(folder=folder))
     (attempt := tmp_path / "attempt").mkdir()
-    ran(attempt, spec)
+    assert not ran(attempt, spec)
     assert (attempt / "stdout").read_bytes() == folder + b"\n" + folder + b"\n"

@@ -44,6 +44,7 @@ hellos = st.builds(
     restarts=numbers,
     node=st.from_regex(r"cloud-[a-z]{1,9}-[0-9]{1,4}", fullmatch=True),
     folder=st.binary(max_size=60).map(lambda one: one and b"/" + one),
+    stdin=st.binary(max_size=60).map(lambda one: one and b"/" + one),
     umask=st.integers(0, 0o777),
     stdout_size=numbers,
     stderr_size=numbers,

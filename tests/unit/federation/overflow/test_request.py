@@ -50,7 +50,7 @@ def test_a_job_takes_what_it_had_with_it() -> None:
     batch = spec.batch
     assert batch is not None
     assert (batch.job_id, batch.joined, batch.umask, batch.limits) == (42, True, 0o077, (("NOFILE", 9),))
-    assert (batch.array, batch.folder) == (None, b"")
+    assert (batch.array, batch.folder, batch.stdin) == (None, b"", b"")
 
 
 def test_what_export_named_crosses_and_what_may_never_does_not() -> None:

@@ -82,6 +82,7 @@ def _fields(hello: Hello) -> list[tuple[int, bytes]]:
         *([(17, b"%d" % hello.stdout_next)] if hello.stdout_next >= 0 else []),
         *([(18, b"%d" % hello.stderr_next)] if hello.stderr_next >= 0 else []),
         *([(19, b"%d" % hello.own)] if hello.own else []),
+        *([(20, hello.stdin)] if hello.stdin else []),
     ]
 
 

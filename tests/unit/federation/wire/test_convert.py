@@ -39,6 +39,7 @@ BATCHES = st.builds(
     limits=st.lists(st.tuples(TEXT, st.integers(-1, 2**62)), max_size=2).map(tuple),
     warning=TEXT,
     folder=BYTES,
+    stdin=BYTES,
 )
 SPECS = st.builds(
     JobSpec,
