@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
+from uuid import UUID
 
 from federation.access.acting import Account
 from federation.config_overflow import OverflowConfig, VirtualNodes
@@ -91,6 +92,7 @@ class Attaching:
         self._desk = desk
         self._told: dict[tuple[int, int], None] = {}
         self._gate, self._taking = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(TAKEN_AT_ONCE)
+        self.reading: set[UUID] = set()  # jobs whose inputs are being copied
 
     async def attached(self, visit: Visit) -> tuple[Burst, Job]:
         """The job that it is, durable. Waits while Slurm does not answer, or an attempt before it is not over.
@@ -220,7 +222,11 @@ class Attaching:
         most = await self._desk.runner.read(lambda store: self._most_input(store, burst))
         source = Source(account=account, folder=hello.folder, patterns=patterns, stdin=stdin, most_bytes=most)
         async with self._taking:
-            return replace(spec, inputs=await take(self._desk.spool, burst.token, source))
+            self.reading.add(burst.token)
+            try:
+                return replace(spec, inputs=await take(self._desk.spool, burst.token, source))
+            finally:
+                self.reading.discard(burst.token)
 
     def _most_input(self, store: Store, burst: Burst) -> int:
         """By the rule that it was widened by. Files may have grown since, and what sbatch counted is a user's word."""

@@ -13,6 +13,8 @@ from federation.model.states import Origin
 from federation.overflow.burst import Burst, Phase
 from slurm_plugin.slurm.notes import plain
 
+WORTH_BYTES = 256 << 20  # fewer have moved before somebody has asked
+
 _WORD = re.compile(r" ?\[fed: ([^\]]*)\]")
 _NOTE = re.compile(r" ?fed:\{[^{}]*\}")
 _NAMES = re.compile(r"[A-Za-z0-9.,_/-]{0,400}")
@@ -54,13 +56,23 @@ def mark_in(comment: str) -> str:
     return str(found[-1]) if found else ""
 
 
-def note(burst: Burst, job: Job | None) -> str:
+def moving(what: str, moved: int, total: int, *, stopped: bool) -> str:
+    """How far its files are, in words that change ten times at the most; "": not worth a change of its record.
+
+    `total` 0: not known.
+    """
+    if stopped:
+        return f"{what}, stopped"
+    return f"{what} {10 * moved // total * 10}%" if moved < total and total >= WORTH_BYTES else ""
+
+
+def note(burst: Burst, job: Job | None, files: str = "") -> str:
     """What is to be on the job now. `open` is what keeps local nodes from starting it; a CLOSED burst has none.
 
-    Times are Unix seconds by the clock of the site where it ran.
+    Times are Unix seconds by the clock of the site where it ran. `files`: what is moving of them.
     """
     facts: dict[str, object] = {} if burst.phase is Phase.CLOSED else {"open": 1}
-    facts |= {"job": str(burst.token), "pool": burst.pool}
+    facts |= {"job": str(burst.token), "pool": burst.pool} | ({"files": files} if files else {})
     if job is not None:
         facts |= {"attempt": job.attempt, "state": state_of(job)} | _numbers(job)
     return json.dumps(facts, separators=(",", ":"))

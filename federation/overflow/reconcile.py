@@ -52,11 +52,15 @@ FORGET_S = 3600.0  # between looks at what was closed long ago
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where in Slurm jobs go that run elsewhere: the virtual nodes' partition, which nodes they are, who is there."""
+    """Where in Slurm jobs go that run elsewhere: the virtual nodes' partition, which nodes they are, who is there.
+
+    And what of their files is under way.
+    """
 
     partition: str
     serves: Callable[[str], bool]
     attended: Callable[[int], bool]  # does the proxy of a run of this JobId talk to us?
+    moving: Callable[[Burst, Job | None], str] = lambda _burst, _fed: ""  # what of its files does, as its note has it
 
 
 class Reconcile:
@@ -206,7 +210,8 @@ class Reconcile:
         if (wanted := to_suspend(burst, job)) is not None:
             await self._side.suspend(burst.token, wanted)
         await self._side.tell_time(burst, job, fed)
-        if fed is not None and (note := notes.note(burst, fed)) != job.note:
+        files = self._place.moving(burst, fed)
+        if (fed is not None or files) and (note := notes.note(burst, fed, files)) != job.note:
             await self._site.note(burst, note)
 
     async def _bring_back(self, burst: Burst, fed: Job | None, job: SlurmJob) -> None:

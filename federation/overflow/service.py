@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from federation.access.acting import Account
+from federation.model.job import Job
 from federation.config_overflow import OverflowConfig
+from federation.overflow.burst import Burst
 from federation.overflow.attaching import Attaching, Desk, Slurm
 from federation.overflow.changes import Changes
 from federation.overflow.drains import Drains
@@ -15,6 +17,7 @@ from federation.overflow.expected import Controller
 from federation.overflow.gateway import Gateway
 from federation.overflow.looking import Sources
 from federation.overflow.loop import Loop
+from federation.overflow.notes import moving
 from federation.overflow.nodes import NodesLoop, gres_of
 from federation.overflow.reconcile import Place, Reconcile
 from federation.overflow.slurm_side import SlurmSide
@@ -29,6 +32,8 @@ from federation.stage.spool import Spool
 from slurm_plugin.slurm.commands import SlurmCommands
 from slurm_plugin.slurm.process import Runner as Commands
 from slurm_plugin.slurm.queue import Pool
+
+READING = "inputs are read"  # on the gateway, before the job is handed over
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +54,13 @@ class Overflow:
 
     def __init__(self, config: OverflowConfig, house: House, slurm: Slurm) -> None:
         self._config = config
+        self._progress = house.mover.progress
         self.side = SlurmSide(house.runner, slurm, config.longest_wait_s, now)
         place = Place(
             partition=config.partition,
             serves=lambda node: config.serving(node) is not None,
             attended=lambda job_id: self.gateway.attends(job_id),
+            moving=self._moving,
         )
         self.reconcile = Reconcile(house.runner, slurm, self.side, place, now)
         desk = Desk(
@@ -68,7 +75,8 @@ class Overflow:
             settled=self.reconcile.poke,
         )
         staff = Staff(runner=house.runner, mover=house.mover, side=self.side, settled=self.reconcile.poke)
-        self.gateway = Gateway(Attaching(desk), staff)
+        self._attaching = Attaching(desk)
+        self.gateway = Gateway(self._attaching, staff)
         commands = Commands(config.slurm)
         sources = Sources(
             config=lambda: self._config,
@@ -92,6 +100,14 @@ class Overflow:
         """These rules from now on; all else waits for a restart."""
         self._config = config
         self.widening.poke()
+
+    def _moving(self, burst: Burst, fed: Job | None) -> str:
+        if fed is None:
+            return READING if burst.token in self._attaching.reading else ""
+        progress = self._progress.get(fed.key)
+        if progress is None:
+            return ""
+        return moving(progress.what, progress.moved, progress.total, stopped=bool(progress.why))
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

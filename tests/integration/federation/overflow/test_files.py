@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from federation.model.spec import Input
 from federation.overflow import attaching
 from federation.overflow.facts import Rule, Widened
 from federation.overflow.frames import Ended, Refusal
+from federation.overflow.staging import Source, take
 from federation.overflow.widened import save
+from federation.stage.spool import Spool
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
 from tests.integration.federation.overflow.gate import USER, Gate, uid_of, until
@@ -141,11 +145,31 @@ async def test_results_that_can_not_be_written_wait_and_the_job_never_runs_again
         await gate.waits_for(gate.home / "runs")
         key = await gate.key()
         await until(lambda: key in up.mover.progress and "Permission denied" in up.mover.progress[key].why)
+        await until(lambda: '"files":"results, stopped"' in gate.slurm.records[42].note)
         assert not running.done()
         gate.home.chmod(0o755)
         assert await running == DONE
+        assert '"files"' not in gate.slurm.records[42].note
     assert (gate.home / "result").read_bytes() == b"result\n"
     assert (gate.home / "runs").read_bytes() == b"run\n"
+
+
+async def test_while_its_inputs_are_read_its_note_says_so(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    (gate.home / "data").write_bytes(b"x")
+    may_go = asyncio.Event()
+
+    async def slow(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
+        await may_go.wait()
+        return await take(spool, token, source)
+
+    monkeypatch.setattr(attaching, "take", slow)
+    proxy = gate.proxy(b"cat data\n", env=staging(b"data"))
+    async with gate.up(), asyncio.TaskGroup() as group:
+        running = group.create_task(proxy.run())
+        await until(lambda: '"files":"inputs are read"' in gate.slurm.records[42].note)
+        may_go.set()
+        assert await running == DONE
+        assert '"files"' not in gate.slurm.records[42].note
 
 
 async def test_a_pool_that_shares_the_files_stages_nothing_and_runs_where_the_job_was_submitted(gate: Gate) -> None:

@@ -12,7 +12,7 @@ from federation.model.job import Job
 from federation.model.spec import Lease
 from federation.model.states import End, Origin, Outcome
 from federation.overflow.burst import Phase
-from federation.overflow.notes import mark_in, note, note_in, noted, word_in, worded
+from federation.overflow.notes import mark_in, moving, note, note_in, noted, word_in, worded
 from slurm_plugin.slurm.notes import note_in as pool_note_in
 from slurm_plugin.slurm.notes import noted as pool_noted
 from slurm_plugin.slurm.notes import plain
@@ -104,6 +104,24 @@ def test_numbers_of_the_run_there_are_on_it() -> None:
     facts = json.loads(note(BURST, replace(running, state=Origin.DONE, outcome=outcome)))
     assert (facts["state"], facts["how"], facts["code"]) == ("ended", "exited", "3:0")
     assert (facts["start"], facts["end"]) == (1001, 1060)
+
+
+@pytest.mark.parametrize(
+    ("moved", "total", "stopped", "told"),
+    [
+        (0, 1 << 30, False, "inputs 0%"),
+        ((1 << 30) - 1, 1 << 30, False, "inputs 90%"),
+        (1 << 30, 1 << 30, False, ""),
+        (2 << 30, 1 << 30, False, ""),  # the last chunk counts as a whole one
+        (1, 100, False, ""),
+        (5, 0, False, ""),
+        (5, 0, True, "inputs, stopped"),
+    ],
+)
+def test_how_far_its_files_are_is_on_it_where_they_are_many(moved: int, total: int, stopped: bool, told: str) -> None:
+    assert moving("inputs", moved, total, stopped=stopped) == told
+    facts = json.loads(note(BURST, FED, moving("inputs", moved, total, stopped=stopped)))
+    assert facts.get("files", "") == told
 
 
 def test_what_another_site_says_of_it_can_t_break_out_of_the_note() -> None:
