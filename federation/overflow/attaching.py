@@ -91,8 +91,8 @@ class Attaching:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._told: dict[tuple[int, int], None] = {}
-        self._gate, self._taking = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(TAKEN_AT_ONCE)
         self.reading: set[UUID] = set()  # jobs whose inputs are being copied
+        self._gate, self._taking = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(TAKEN_AT_ONCE)
 
     async def attached(self, visit: Visit) -> tuple[Burst, Job]:
         """The job that it is, durable. Waits while Slurm does not answer, or an attempt before it is not over.

@@ -7,18 +7,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from federation.access.acting import Account
-from federation.model.job import Job
 from federation.config_overflow import OverflowConfig
-from federation.overflow.burst import Burst
+from federation.model.job import Job
 from federation.overflow.attaching import Attaching, Desk, Slurm
+from federation.overflow.burst import Burst
 from federation.overflow.changes import Changes
 from federation.overflow.drains import Drains
 from federation.overflow.expected import Controller
 from federation.overflow.gateway import Gateway
 from federation.overflow.looking import Sources
 from federation.overflow.loop import Loop
-from federation.overflow.notes import moving
 from federation.overflow.nodes import NodesLoop, gres_of
+from federation.overflow.notes import moving
 from federation.overflow.reconcile import Place, Reconcile
 from federation.overflow.slurm_side import SlurmSide
 from federation.overflow.unheard import Unheard
