@@ -119,7 +119,8 @@ def shapes(nodes: Mapping[str, NodeFacts]) -> tuple[tuple[Shape, ...], dict[str,
     for name, facts in nodes.items():
         most = _positive(facts.most)
         made = None if facts.made is None else _positive(facts.made)
-        key = (facts.cpus, facts.memory_mib, frozenset(most.items()), made and frozenset(made.items()), made is None)
+        layouts = None if made is None else frozenset(made.items())  # one that makes nothing is no unknown one
+        key = (facts.cpus, facts.memory_mib, frozenset(most.items()), layouts)
         fresh = Shape(id=len(seen) + 1, cpus=facts.cpus, memory_mib=facts.memory_mib, most=most, made=made)
         of[name] = seen.setdefault(key, fresh).id
     return tuple(seen.values()), of

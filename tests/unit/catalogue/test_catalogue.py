@@ -30,6 +30,13 @@ def test_nodes_of_one_build_share_a_shape() -> None:
     assert [shape.most for shape in seen] == [{"a": 1}, {"a": 1}]
 
 
+def test_layouts_that_make_nothing_are_no_unknown_ones() -> None:
+    facts = NodeFacts(cpus=8, memory_mib=64, most={"m10": 7})
+    found, of = shapes({"n1": facts, "n2": replace(facts, made={}), "n3": replace(facts, made={"m10": 0})})
+    assert [shape.made for shape in found] == [None, {}]
+    assert of == {"n1": 1, "n2": 2, "n3": 2}
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
