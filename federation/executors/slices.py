@@ -33,7 +33,7 @@ class Slices:
         if time.monotonic() >= self._read_at:
             await self._read()
         if (self._known.gres if self._known else GRES) not in gres:
-            return Offer()
+            return Offer(complete=bool(gres))  # without any its partition is closed, and nothing of it is told
         begun = time.monotonic()
         if begun >= self._look_at:
             said = await self._host.run(query(self._where))

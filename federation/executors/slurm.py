@@ -73,6 +73,7 @@ class SlurmExecutor:
             room,
             catalogue=offer.catalogue,
             slices=offer.slices,
+            complete=offer.complete,
             free_jobs=pool.most_jobs,
             starts_in_s=pool.starts_in_s,
             price_per_hour=pool.price_per_hour,

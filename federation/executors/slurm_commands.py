@@ -5,7 +5,7 @@ A job is known by its name, which is its key, and by its owner. No text of a use
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from federation.executors import layout
@@ -133,7 +133,7 @@ HANDED_ON = frozenset({1, 2, 3, 10, 12})  # HUP INT QUIT USR1 USR2: see wrapper.
 
 def room(where: Where) -> list[str]:
     partition = f"--partition={where.partition}" if where.partition else "--all"  # sinfo takes one of them
-    return ["sinfo", "--noheader", partition, "--local", "-o", "%C|%l|%a|%P|%G"]
+    return ["sinfo", "--noheader", partition, "--local", "-o", "%C|%l|%a|%P|%c|%m|%G"]
 
 
 def parse_room(text: str, name: str) -> tuple[Room, frozenset[str]]:
@@ -141,16 +141,29 @@ def parse_room(text: str, name: str) -> tuple[Room, frozenset[str]]:
 
     Raises ValueError.
     """
-    rows = [line.split("|", 4) for line in text.splitlines()]
-    if any(len(row) != 5 or row[0].count("/") != 3 for row in rows):
+    rows = [line.split("|", 6) for line in text.splitlines()]
+    if any(len(row) != 7 or row[0].count("/") != 3 for row in rows):
         raise ValueError(text[:80])
     rows = [row for row in rows if row[3].strip().endswith("*")] or rows
     up = [row for row in rows if row[2].strip() == "up"]
     idle = sum(int(cpus.split("/")[1]) for cpus, *_ in up)
     longest = max((seconds(limit) for _, limit, *_ in up), default=0)
     longest_s = 0 if longest > MAX_DAYS * 86_400 else longest
-    room = Room(pool=name, free_jobs=1, free_cpus=idle, longest_s=longest_s)
-    return room, frozenset(one.split(":")[0].strip() for row in up for one in row[4].split(","))
+    room = Room(
+        pool=name,
+        free_jobs=1,
+        free_cpus=idle,
+        longest_s=longest_s,
+        most_cpus=_most(row[4] for row in up),
+        most_memory_mib=_most(row[5] for row in up),
+    )
+    return room, frozenset(one.split(":")[0].strip() for row in up for one in row[6].split(","))
+
+
+def _most(told: Iterable[str]) -> int:
+    """Of a node; 0: that is not said, as a `+` stands for nodes that have more. Raises ValueError."""
+    found = [one.strip() for one in told]
+    return 0 if any(one.endswith("+") for one in found) else max(map(int, found), default=0)
 
 
 def seconds(limit: str) -> int:

@@ -44,6 +44,7 @@ class Offer:
 
     catalogue: str = ""
     slices: tuple[tuple[str, int], ...] = ()
+    complete: bool = False  # what the catalogue does not have, or that there is none, stays so
 
 
 def query(where: Where) -> list[str]:
@@ -95,14 +96,14 @@ def offered(known: Catalogue | None, said: str, where: Where) -> Offer:
     if not here:
         return Offer()
     partition = here[0].partition
-    if known is None:
-        known = _guessed(here, partition)
+    complete = known is not None  # what is guessed from nodes that are up is more when others are
+    known = known or _guessed(here, partition)
     if known is None or partition not in dict(known.partitions):
-        return Offer()
+        return Offer(complete=complete)
     told = render(_reduced(known, partition))
-    return (
-        Offer(catalogue=told, slices=tuple(sorted(_free(known, here).items()))) if len(told) <= MOST_TEXT else Offer()
-    )
+    if len(told) > MOST_TEXT:
+        return Offer()
+    return Offer(catalogue=told, slices=tuple(sorted(_free(known, here).items())), complete=complete)
 
 
 def _free(known: Catalogue, nodes: Iterable[Nodes]) -> dict[str, int]:

@@ -116,6 +116,9 @@ class Room:
     longest_s: int = 0  # time limit that it allows; 0: any
     why: str = ""  # it takes no jobs now
     batch: bool = False  # it knows what a job of Slurm's wants
+    most_cpus: int = 0  # of one job, whatever is free; 0: not told
+    most_memory_mib: int = 0  # likewise
+    complete: bool = False  # what its catalogue does not have, or that it has none, stays so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

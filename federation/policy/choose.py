@@ -21,6 +21,7 @@ EACH = "*"
 _PINNED = "the job is pinned to "
 _TOO_OLD, _TOO_LONG = "its daemon is too old for jobs of Slurm's", "its longest time limit is "
 _ACCOUNT = "account "  # of who may not go there
+NO_SLICES = "it has no slices"
 LASTING = (_TOO_OLD, _TOO_LONG, _ACCOUNT)
 """How reasons begin that no waiting changes."""
 MOST_NODES = 64  # of another site's catalogue, which has one of each build
@@ -149,14 +150,11 @@ def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
 
 
 def _barred(ask: Ask, pool: Pool, rules: Rules) -> str:
-    spec, names = ask.spec, (pool.site, pool.name)
-    if spec.pin and spec.pin not in names:
+    spec = ask.spec
+    if spec.pin and spec.pin not in (pool.site, pool.name):
         return f"{_PINNED}{spec.pin}"
-    allowed = rules.allow.get(spec.account)
-    if allowed is not None and not set(allowed) & set(names):
-        return f"{_ACCOUNT}{spec.account or '(none)'} may not go there"
-    if set(rules.deny.get(spec.account, ())) & set(names):
-        return f"{_ACCOUNT}{spec.account or '(none)'} is denied there"
+    if no := forbidden(spec.account, pool, rules):
+        return no
     refused = dict(ask.avoid).get(pool.name)
     if refused is not None:
         return f"it refused this job: {refused}"
@@ -164,6 +162,16 @@ def _barred(ask: Ask, pool: Pool, rules: Rules) -> str:
         return "no link now"
     if pool.cools_for_s > 0:
         return f"left alone for {pool.cools_for_s:.0f} s after failures"
+    return ""
+
+
+def forbidden(account: str, pool: Pool, rules: Rules) -> str:
+    """Why this site lets no job of that account go there; "": it does."""
+    names, allowed = {pool.site, pool.name}, rules.allow.get(account)
+    if allowed is not None and not names & set(allowed):
+        return f"{_ACCOUNT}{account or '(none)'} may not go there"
+    if names & set(rules.deny.get(account, ())):
+        return f"{_ACCOUNT}{account or '(none)'} is denied there"
     return ""
 
 
@@ -181,12 +189,23 @@ def fits(spec: JobSpec, pool: Pool) -> Fit | str:
         return plain if spec.pin else f"what it has of {spec.gres} is not known: name a site with --to"
     offered = _catalogue(room.catalogue) if room.catalogue else None
     if offered is None:
-        return "its catalogue can't be read" if room.catalogue else "it has no slices"
+        return "its catalogue can't be read" if room.catalogue else NO_SLICES
     return _slices(spec, room, offered, starts_in_s)
 
 
-def _slices(spec: JobSpec, room: Room, offered: catalogue.Catalogue, starts_in_s: float) -> Fit | str:
-    """By what job_submit would say there, and by what there is of it now."""
+def without(spec: JobSpec, room: Room) -> str:
+    """What its catalogue does not have, whatever is cut and free; "": it has it, or nobody can tell."""
+    if not room.complete:
+        return ""
+    if not room.catalogue:
+        return NO_SLICES
+    offered = _catalogue(room.catalogue)
+    found = _decided(spec, offered) if offered is not None else ""
+    return found if isinstance(found, str) else ""
+
+
+def _decided(spec: JobSpec, offered: catalogue.Catalogue) -> job_request.JobRewrite | str:
+    """What job_submit would say there, or why not."""
     wants = job_request.Job(
         per_node=spec.gres,
         nodes_min=1,
@@ -196,8 +215,16 @@ def _slices(spec: JobSpec, room: Room, offered: catalogue.Catalogue, starts_in_s
         memory_per_node=spec.memory_mib or None,
     )
     found = job_request.decide(wants, offered)
-    if found is None or isinstance(found, request.Refusal):
-        return found.text if found else "it has no slices"
+    if isinstance(found, job_request.JobRewrite):
+        return found
+    return found.text if found else NO_SLICES
+
+
+def _slices(spec: JobSpec, room: Room, offered: catalogue.Catalogue, starts_in_s: float) -> Fit | str:
+    """By what job_submit would say there, and by what there is of it now."""
+    found = _decided(spec, offered)
+    if isinstance(found, str):
+        return found
     if all(shape.makes(found.gres_class) < found.count for shape in offered.shapes):
         return f"no layout there makes {offered.gres}:{found.gres_class}:{found.count} now"
     free = dict(room.slices).get(found.gres_class, 0)

@@ -132,6 +132,9 @@ def _room_to_wire(room: m.Room) -> pb.Room:
         longest_s=room.longest_s,
         why=_told(room.why),
         batch=room.batch,
+        most_cpus=room.most_cpus,
+        most_memory_mib=room.most_memory_mib,
+        complete=room.complete,
     )
 
 
@@ -275,6 +278,9 @@ def _room_from_wire(room: pb.Room) -> m.Room:
         longest_s=room.longest_s,
         why=room.why[:MAX_TEXT],
         batch=room.batch,
+        most_cpus=room.most_cpus,
+        most_memory_mib=room.most_memory_mib,
+        complete=room.complete,
     )
 
 

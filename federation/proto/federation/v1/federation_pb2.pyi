@@ -321,6 +321,9 @@ class Room(_message.Message):
     GPU_PRICE_PER_HOUR_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    MOST_CPUS_FIELD_NUMBER: _builtins.int
+    MOST_MEMORY_MIB_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
     pool: _builtins.str
     catalogue: _builtins.str
     """the text that slurm_plugin/catalogue.py reads; empty: no slices"""
@@ -333,6 +336,12 @@ class Room(_message.Message):
     why: _builtins.str
     batch: _builtins.bool
     """specs with `batch` are understood"""
+    most_cpus: _builtins.int
+    """of one job, whatever is free; 0: not told"""
+    most_memory_mib: _builtins.int
+    """likewise"""
+    complete: _builtins.bool
+    """what the catalogue does not have, or that there is none, stays so"""
     @_builtins.property
     def slices(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     def __init__(
@@ -349,10 +358,13 @@ class Room(_message.Message):
         gpu_price_per_hour: _builtins.float = ...,
         why: _builtins.str = ...,
         batch: _builtins.bool = ...,
+        most_cpus: _builtins.int = ...,
+        most_memory_mib: _builtins.int = ...,
+        complete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "catalogue", b"catalogue", "free_cpus", b"free_cpus", "free_jobs", b"free_jobs", "gpu_price_per_hour", b"gpu_price_per_hour", "longest_s", b"longest_s", "pool", b"pool", "price_per_hour", b"price_per_hour", "slices", b"slices", "starts_in_s", b"starts_in_s", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "catalogue", b"catalogue", "complete", b"complete", "free_cpus", b"free_cpus", "free_jobs", b"free_jobs", "gpu_price_per_hour", b"gpu_price_per_hour", "longest_s", b"longest_s", "most_cpus", b"most_cpus", "most_memory_mib", b"most_memory_mib", "pool", b"pool", "price_per_hour", b"price_per_hour", "slices", b"slices", "starts_in_s", b"starts_in_s", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

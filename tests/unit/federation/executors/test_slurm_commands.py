@@ -86,18 +86,28 @@ def test_signals_that_a_wrapper_can_t_hand_on_go_to_all_processes() -> None:
 
 
 def test_room_is_what_is_idle_in_partitions_that_are_up() -> None:
-    lines = "3/5/0/8|1-00:00:00|up|a|vgpu:4\n0/2/0/2|30:00|up|b|(null)\n0/90/0/90|infinite|down|c|gpu:1\n"
+    lines = (
+        "3/5/0/8|1-00:00:00|up|a|8|4000|vgpu:4\n0/2/0/2|30:00|up|b|2|900|(null)\n"
+        "0/90/0/90|infinite|down|c|90|9000|gpu:1\n"
+    )
     room, gres = commands.parse_room(lines, "hpc")
     assert (room.pool, room.free_cpus, room.longest_s) == ("hpc", 7, 86_400)
+    assert (room.most_cpus, room.most_memory_mib) == (8, 4000)
     assert gres == {"vgpu", "(null)"}
-    assert commands.parse_room("0/1/0/1|infinite|up|a|(null)\n", "hpc")[0].longest_s == 0
-    for wrong in ("sinfo: error\n", "a|b|up|d|e\n"):
+    open_end, _ = commands.parse_room("0/3/0/3|infinite|up|a|1+|500|(null)\n", "hpc")
+    assert (open_end.longest_s, open_end.most_cpus, open_end.most_memory_mib) == (0, 0, 500)
+    for wrong in (
+        "sinfo: error\n",
+        "a|b|up|d|8|9|e\n",
+        "0/1/0/1|infinite|up|a|x|9|e\n",
+        "0/1/0/1|infinite|up|a|(null)\n",
+    ):
         with pytest.raises(ValueError):
             commands.parse_room(wrong, "hpc")
 
 
 def test_the_partition_that_a_job_goes_to_by_default_is_the_one_that_counts() -> None:
-    lines = "0/8/0/8|infinite|up|gpu*|vgpu:4\n0/8/0/8|infinite|up|all|vgpu:4,tape:1\n"
+    lines = "0/8/0/8|infinite|up|gpu*|8|9|vgpu:4\n0/8/0/8|infinite|up|all|8|9|vgpu:4,tape:1\n"
     room, gres = commands.parse_room(lines, "hpc")
     assert (room.free_cpus, *gres) == (8, "vgpu")
 

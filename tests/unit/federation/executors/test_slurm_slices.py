@@ -104,7 +104,7 @@ def test_only_the_partition_counts_that_the_pool_s_jobs_go_to() -> None:
     both = line(IDLE) + line(IDLE, partition="vgpu-wait") + line(IDLE, partition="other")
     assert slices(offered(KNOWN, both, Where()))["m40"] == 4
     assert offered(KNOWN, line(IDLE, partition="other"), Where()) == Offer()
-    assert offered(KNOWN, line(IDLE, partition="other"), Where(partition="other")) == Offer()
+    assert offered(KNOWN, line(IDLE, partition="other"), Where(partition="other")) == Offer(complete=True)
     assert offered(None, line(IDLE, partition="other"), Where(partition="other")).slices
 
 

@@ -97,6 +97,9 @@ ROOMS = st.builds(
     gpu_price_per_hour=AMOUNTS,
     why=TEXT,
     longest_s=SMALL,
+    most_cpus=SMALL,
+    most_memory_mib=LARGE,
+    complete=st.booleans(),
     batch=st.booleans(),
 )
 MESSAGES: dict[type, st.SearchStrategy[m.Message]] = {
