@@ -114,17 +114,18 @@ class Binding:
                 if waiting.want.gres_class not in blocked and not await self._serve(waiting):
                     blocked.add(waiting.want.gres_class)
 
-    async def bind(self, run: JobRun, want: Want, *, wait: bool) -> Outcome:
+    async def bind(self, run: JobRun, want: Want, *, wait_s: float) -> Outcome:
+        """`wait_s`: longest wait for slices."""
         want = replace(want, begins_at=run.key.started_at, ends_at=run.ends_at)
         overtakes = any(other.want.gres_class == want.gres_class for other in self.waiting)
         if not await self._ledger.writable():
             return Outcome.NONE_LEFT
-        choosy = wait and len(self.waiting) < WAITING_MAX and self._book.better_soon(run.key.job_id, want)
+        choosy = len(self.waiting) < WAITING_MAX and self._book.better_soon(run.key.job_id, want)
         if not overtakes and not choosy and await self._take(run, want):
             return Outcome.BOUND
         if len(self.waiting) >= WAITING_MAX:
             log.warning("bind.too_many_wait", extra={"job_id": run.key.job_id, "most": WAITING_MAX})
-        if not wait or self._ledger.fault or len(self.waiting) >= WAITING_MAX:
+        if self._ledger.fault or len(self.waiting) >= WAITING_MAX:
             return Outcome.NONE_LEFT
         loop = asyncio.get_running_loop()
         waiting = Waiting(
@@ -139,7 +140,7 @@ class Binding:
         self._slices.moved()
         log.info("bind.waits", extra={"job_id": run.key.job_id, "class": want.gres_class, "count": want.count})
         try:
-            async with asyncio.timeout(self._rules.wait_s):
+            async with asyncio.timeout(wait_s):
                 return await asyncio.shield(waiting.outcome)
         except TimeoutError:
             waiting.expired = True

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 START_ASK_S = 5.0  # longest that an agent asks whose something is that its files contradict, or say nothing of
 EPILOG_ASK_S = 2.0  # longest that an epilog asks whether its job's run is over
 LATE_S = 10.0  # longest that a task waits for Slurm's word on its run; its client waits a little longer
+LATE_BIND_S = 5.0  # ... and then for its slices: what an older run of its job had is being looked at
 
 
 class Runs:
@@ -109,7 +110,7 @@ class Runs:
                 return
             if run is None or want is None:
                 return
-            if await self.binding.bind(run, want, wait=True) is Outcome.NONE_LEFT:
+            if await self.binding.bind(run, want, wait_s=self.rules.wait_s) is Outcome.NONE_LEFT:
                 log.warning("bind.none", extra={"job_id": job_id, "class": want.gres_class, "count": want.count})
                 why = f"no {want.gres_class} slice on {self.rules.node} within {self.rules.wait_s:g} s"
                 await turn_away(self._slurm, run, f"vgpu: {self.ledger.fault or why}")
@@ -128,10 +129,13 @@ class Runs:
                         if found is None or found.key != run.key:
                             return
 
-    async def late(self, job_id: int) -> bool:
-        """A task of a run that has no entry: its prolog may have found no agent. True: it now has all it asked for.
+    async def late(self, job_id: int, *, begins: bool = False) -> bool:
+        """A task of a run that has no entry: its prolog may have found no agent, or slurmd ran none, as it does for a
+        job that slurmctld starts anew since it forgot its start. True: it now has all it asked for.
 
-        Raises SlurmError: Slurm does not say what it asked for. Bound: LATE_S.
+        `begins`: nothing of it has begun. It goes back into the queue when it can't have that: to be refused ends it.
+
+        Raises SlurmError: Slurm does not say what it asked for. Bounds: LATE_S, LATE_BIND_S.
         """
         async with self._lock(job_id):
             if self.book.knows(job_id):
@@ -142,9 +146,14 @@ class Runs:
             except TimeoutError:
                 raise SlurmUnavailable(f"Slurm said nothing of job {job_id} in {LATE_S:g} s") from None
             want = None if run is None else await self._still_wanted(run)
-            if run is None or want is None or run.elsewhere:
-                return run is not None and not run.elsewhere
-            return await self.binding.bind(run, want, wait=False) is Outcome.BOUND
+            if run is None or (want is None and not run.elsewhere):
+                return run is not None
+            outcome = Outcome.NONE_LEFT
+            if want is not None and not run.elsewhere:
+                outcome = await self.binding.bind(run, want, wait_s=min(LATE_BIND_S, self.rules.wait_s))
+            if outcome is Outcome.NONE_LEFT and begins and run.requeue:
+                await turn_away(self._slurm, run, f"vgpu: no slice on {self.rules.node}")
+            return outcome is Outcome.BOUND
 
     async def epilog(self, job_id: int, started_at: int = 0) -> None:
         """Take back what the job has, and let the controller publish what follows from it, within the fence's bound.

@@ -152,7 +152,7 @@ class Tasks:
         had = self._book.grants.get(step.job_id)
         if known is not None and self._reuse.is_likely(known, step, peer, since=had.made_at if had else 0.0):
             self._book.doubted.add(step.job_id)
-        grant = await self._grant(step.job_id)
+        grant = await self._grant(step)
         if grant is None:
             return View(grant=None)
         if peer.uid not in (0, grant.run.uid):
@@ -164,9 +164,10 @@ class Tasks:
             slices = (slices[task],)
         return View(grant=grant, slices=slices)
 
-    async def _grant(self, job_id: int) -> Grant | None:
+    async def _grant(self, step: StepProcess) -> Grant | None:
+        job_id = step.job_id
         try:
-            ready = self._book.knows(job_id) or await self._runs.late(job_id)
+            ready = self._book.knows(job_id) or await self._runs.late(job_id, begins=step.step == "batch")
         except SlurmError:
             raise Refused(f"Slurm does not say what job {job_id} asked for; try again") from None
         if not ready:

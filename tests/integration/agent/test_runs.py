@@ -126,10 +126,41 @@ async def test_classes_and_gpus_are_known_without_the_controller(bench: Bench) -
 
 
 async def test_a_task_of_a_run_the_agent_missed_is_bound_late_or_refused(bench: Bench) -> None:
+    bench.rules.wait_s = 0.01
     async with bench.running():
         bench.slurm.runs = {1: run(1), 2: run(2, ""), 3: run(3, "m20", 9), 4: run(4, state="COMPLETING")}
         assert [await bench.runs.late(job_id) for job_id in (1, 2, 3, 4, 5)] == [True, True, False, False, False]
         assert bench.held() == {1: (FIRST,)}
+        assert bench.slurm.requeued == []
+
+
+async def test_a_run_that_got_no_prolog_has_what_its_job_had_once_that_was_looked_at(bench: Bench) -> None:
+    """A slurmctld that forgot a start starts the job anew, and slurmd, which knows it, runs no prolog."""
+    async with bench.running():
+        for job_id in (1, 2, 3):
+            await bench.start(job_id)
+        bench.slurm.runs[1] = run(1, started_at=200)
+        bench.book.doubted.add(1)
+        assert await bench.runs.late(1, begins=True) is True
+        assert bench.book.grants[1].run.started_at == 200
+        assert bench.slurm.requeued == []
+
+
+@pytest.mark.parametrize(
+    ("more", "requeued"), [({}, [1]), ({"requeue": False}, []), ({"elsewhere": True}, [1])], ids=str
+)
+async def test_a_batch_script_that_can_not_have_its_slices_goes_back(
+    bench: Bench, more: dict[str, bool], requeued: list[int]
+) -> None:
+    """To be refused would end its job."""
+    bench.rules.wait_s = 0.01
+    async with bench.running():
+        bench.slurm.runs[1] = run(1, "m20", 9, **more)
+        assert await bench.runs.late(1) is False
+        assert bench.slurm.requeued == []
+        assert await bench.runs.late(1, begins=True) is False
+        assert bench.slurm.requeued == requeued
+        assert bench.slurm.cancelled == []
 
 
 async def test_no_run_gets_a_slice_of_a_gpu_that_was_lost_since_it_was_read(

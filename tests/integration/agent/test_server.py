@@ -262,6 +262,18 @@ async def test_a_task_without_a_grant_of_its_run_is_refused(site: Site, step: St
     ]
 
 
+async def test_only_a_batch_script_without_its_slices_sends_its_job_back(site: Site, step: Step) -> None:
+    """A step that is refused is its script's affair: what ran before it is not to be lost."""
+    site.bench.rules.wait_s = 0.01
+    site.bench.slurm.runs[9] = run(9, "m20", 9)
+    await step.enter(9, "0")
+    assert (await site.say(b"task localid=0\n"))[-1] == "exit 1"
+    assert site.bench.slurm.requeued == []
+    await step.enter(9, "batch")
+    assert (await site.say(b"task localid=0\n"))[-1] == "exit 1"
+    assert site.bench.slurm.requeued == [9]
+
+
 async def test_a_task_of_another_user_is_refused(site: Site, step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     await site.start(1, uid=1001)
     await step.enter(1, "0")
