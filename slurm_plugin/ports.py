@@ -128,8 +128,11 @@ class Slurm(Protocol):
     async def step_gres(self, job_id: int) -> dict[str, tuple[GresItem, ...]]:
         """What each running step of a job asked for, by step id text ("12.0")."""
 
-    async def requeue(self, run: RunKey) -> None:
-        """Send this run back into the queue. Does nothing when it is over, whatever has its job id now."""
+    async def requeue(self, run: RunKey, *, lift: bool = False) -> None:
+        """Send this run back into the queue. Does nothing when it is over, whatever has its job id now.
+
+        `lift`: its user said --no-requeue, and that is to hold no more.
+        """
 
     async def cancel(self, run: RunKey, why: str) -> None:
         """End this run, and tell its owner why. Does nothing when it is over, whatever has its job id now."""

@@ -103,12 +103,13 @@ class Boots:
 async def turn_away(slurm: Slurm, run: JobRun, why: str) -> bool:
     """No slice for a job that Slurm has started: back into the queue if it can go there, else cancelled.
 
+    One that may be running elsewhere always can: --no-requeue is about its script, which does not run again.
     False: neither can be done now. The task prolog still keeps the job from running without its slice.
     """
     job_id = run.key.job_id
     try:
-        if run.requeue:
-            await slurm.requeue(run.key)
+        if run.requeue or (run.elsewhere and run.batch):
+            await slurm.requeue(run.key, lift=not run.requeue)
         else:
             await slurm.cancel(run.key, why)
     except SlurmError as error:

@@ -151,7 +151,7 @@ class Runs:
             outcome = Outcome.NONE_LEFT
             if want is not None and not run.elsewhere:
                 outcome = await self.binding.bind(run, want, wait_s=min(LATE_BIND_S, self.rules.wait_s))
-            if outcome is Outcome.NONE_LEFT and begins and run.requeue:
+            if outcome is Outcome.NONE_LEFT and begins and (run.requeue or run.elsewhere):
                 await turn_away(self._slurm, run, f"vgpu: no slice on {self.rules.node}")
             return outcome is Outcome.BOUND
 

@@ -89,8 +89,10 @@ class SlurmCommands:
         rows = await self._job_rows(queue.STEP_FIELDS, "--steps", f"--jobs={job_id}")
         return queue.step_gres(rows, job_id)
 
-    async def requeue(self, run: RunKey) -> None:
+    async def requeue(self, run: RunKey, *, lift: bool = False) -> None:
         if name := await self._target(run):
+            if lift:
+                await self._runner.run(["scontrol", "update", f"jobid={name}", "requeue=1"])
             await self._runner.run(["scontrol", "requeue", name])
             logger.info("slurm.job_requeued", extra={"job": run.job_id, "started_at": run.started_at})
 

@@ -235,18 +235,23 @@ static enum word ask_settled(const struct site *site, long job, struct run *run)
 
 /*
  * An array's last element has the array's own number, so it is named by its index, or all would go; a component of a
- * heterogeneous job goes with its leader.
+ * heterogeneous job goes with its leader. --no-requeue is about a job's script, which does not run again when the job
+ * may be running at another site.
  */
 static bool turn_away(const struct site *site, const struct run *run)
 {
-    char name[48];
+    char name[48], jobid[64];
     if (run->number[HET] > 0)
         snprintf(name, sizeof name, "%ld", run->number[HET]);
     else if (run->number[ELEMENT] >= 0)
         snprintf(name, sizeof name, "%ld_%ld", run->number[ARRAY], run->number[ELEMENT]);
     else
         snprintf(name, sizeof name, "%ld", run->number[JOB]);
-    if (run->number[BATCH] > 0 && run->number[REQUEUE] > 0)
+    if (run->number[BATCH] > 0 && run->number[REQUEUE] < 1 && run->elsewhere) {
+        snprintf(jobid, sizeof jobid, "jobid=%s", name);
+        slurm(site, "scontrol", (const char *const[]){"update", jobid, "requeue=1", NULL});
+    }
+    if (run->number[BATCH] > 0 && (run->number[REQUEUE] > 0 || run->elsewhere))
         return slurm(site, "scontrol", (const char *const[]){"requeue", name, NULL}) != NULL;
     return slurm(site, "scancel", (const char *const[]){"--quiet", name, NULL}) != NULL;
 }

@@ -147,7 +147,9 @@ async def test_a_run_that_got_no_prolog_has_what_its_job_had_once_that_was_looke
 
 
 @pytest.mark.parametrize(
-    ("more", "requeued"), [({}, [1]), ({"requeue": False}, []), ({"elsewhere": True}, [1])], ids=str
+    ("more", "requeued"),
+    [({}, [1]), ({"requeue": False}, []), ({"elsewhere": True, "requeue": False}, [1])],
+    ids=str,
 )
 async def test_a_batch_script_that_can_not_have_its_slices_goes_back(
     bench: Bench, more: dict[str, bool], requeued: list[int]
@@ -192,13 +194,13 @@ async def test_when_a_run_ends_is_known_to_the_next_agent_too(bench: Bench) -> N
         assert ends == {1: 160, 2: 0}
 
 
-@pytest.mark.parametrize("gres_class", ["m20", ""])
+@pytest.mark.parametrize(("gres_class", "requeue"), [("m20", True), ("", True), ("m20", False)])
 async def test_a_run_of_a_job_that_may_run_at_another_site_goes_back_and_gets_nothing(
-    bench: Bench, gres_class: str
+    bench: Bench, gres_class: str, requeue: bool
 ) -> None:
     async with bench.running():
-        await bench.start(1, gres_class, elsewhere=True)
-        assert bench.slurm.requeued == [1]
+        await bench.start(1, gres_class, elsewhere=True, requeue=requeue)
+        assert (bench.slurm.requeued, bench.slurm.cancelled) == ([1], [])
         assert bench.held() == {}
         assert not bench.book.knows(1), "no task of it may start"
         assert await bench.runs.late(1) is False

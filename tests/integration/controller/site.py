@@ -174,7 +174,7 @@ class DictSlurm:
         if self.refuses_note:
             raise self.refuses_note
 
-    async def requeue(self, run: RunKey) -> None:
+    async def requeue(self, run: RunKey, *, lift: bool = False) -> None:
         self.sent_back.append((run.job_id, "requeue"))
         self.end(run.job_id)
 

@@ -108,6 +108,7 @@ def row(
     request: str,
     *,
     batch: int = 1,
+    requeue: int = 1,
     array: str = "N/A",
     leader: str = "0",
     of: int = 0,
@@ -115,7 +116,7 @@ def row(
     comment: str = "",
     submitted: int = 1699990000,
 ) -> str:
-    numbers = (job, 1000, submitted, 1700000000, batch, 1, of or job, array, leader, state)
+    numbers = (job, 1000, submitted, 1700000000, batch, requeue, of or job, array, leader, state)
     return "".join(f"{one!s:<12}" for one in numbers) + f"{request:<2048}{comment:<4096}"
 
 
@@ -185,6 +186,14 @@ def test_a_job_that_may_run_at_another_site_never_runs_here(hook: Hook, program:
     assert hook.run(program, SLURM_JOB_ID="12").returncode == 0
     assert slurm.ends == ["scontrol requeue 10_3"]
     assert not (hook.marks / "12").exists()
+
+
+@pytest.mark.parametrize("program", ["vgpu-prolog", "vgpu-guard"])
+def test_a_job_that_may_run_at_another_site_goes_back_whatever_its_user_said(hook: Hook, program: str) -> None:
+    """--no-requeue is about its script, which does not run again."""
+    slurm = Slurm(hook, row(12, "N/A", requeue=0, array="3", of=10, comment=OPEN))
+    assert hook.run(program, SLURM_JOB_ID="12").returncode == 0
+    assert slurm.ends == ["scontrol update jobid=10_3 requeue=1", "scontrol requeue 10_3"]
 
 
 def test_a_job_that_runs_nowhere_else_passes_a_node_without_an_agent(hook: Hook) -> None:

@@ -121,8 +121,9 @@ class FakeSlurm:
         self.answer()
         return self.steps
 
-    async def requeue(self, run: RunKey) -> None:
+    async def requeue(self, run: RunKey, *, lift: bool = False) -> None:
         self.answer()
+        assert lift is not self.runs[run.job_id].requeue
         self.requeued.append(run.job_id)
 
     async def cancel(self, run: RunKey, why: str) -> None:
