@@ -98,7 +98,9 @@ def spec_of(hello: Hello, job: SlurmJob, wants: Asked, user: str, rules: Rules) 
             joined=hello.joined,
             umask=hello.umask,
             limits=tuple((one.name, one.soft) for one in hello.limits),
-            warning=_warning(wants.warning or _warned(hello.script)),
+            warning=_warning(
+                wants.warning or env.get(b"SBATCH_SIGNAL", b"").decode("latin-1") or _warned(hello.script)
+            ),
             folder=hello.folder if rules.shared_files else b"",
             stdin=hello.stdin if rules.shared_files else STDIN if hello.stdin else b"",
         ),

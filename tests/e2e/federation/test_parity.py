@@ -61,6 +61,13 @@ CASES = {
     "names": Case(script='echo "$SLURM_JOB_NAME"', options=("--job-name", ODD)),
     "shell_of_its_own": Case(script="#!/usr/bin/env python3\nimport sys\nprint('python', len(sys.argv))", args=("x",)),
     "children_that_outlive_it": Case(script="sleep 300 & echo begun"),
+    "steps_are_warned": Case(
+        script="""#SBATCH --signal=USR1@20
+trap 'echo the script heard' USR1
+srun sh -c 'trap "echo a step heard; exit 0" USR1; echo up; while :; do sleep 0.1; done'
+echo $?""",
+        options=("--time=1",),
+    ),
 }
 
 
@@ -128,6 +135,13 @@ def test_a_job_is_the_same_here_and_there(jobs: dict[str, tuple[Submitted, Submi
     assert there.ends == here.ends
     assert there.files.keys() == here.files.keys()
     assert there.files == here.files
+
+
+def test_the_steps_of_a_job_are_warned_before_its_limit_and_its_script_is_not(
+    jobs: dict[str, tuple[Submitted, Submitted]],
+) -> None:
+    for one in jobs["steps_are_warned"]:
+        assert one.seen() == Seen(ends=(("COMPLETED", "0:0"),), files={"out": b"up\na step heard\n0\n"})
 
 
 def submit(site: Bursting, script: str, *options: str, partition: str = THERE) -> str:

@@ -120,6 +120,8 @@ def test_a_warning_of_the_jobs_steps_is_passed_on(line: bytes, warning: str) -> 
 def test_the_command_line_has_the_last_word_about_a_warning(said: str, warning: str) -> None:
     script = SCRIPT + b"#SBATCH --signal=USR2\n"
     spec = spec_of(replace(HELLO, script=script), JOB, Asked(warning=said), "ann", RULES)
+    by_variable = replace(HELLO, script=script, env=((b"SBATCH_SIGNAL", said.encode()),))
+    assert spec_of(by_variable, JOB, Asked(), "ann", RULES) == spec
     assert spec.batch is not None
     assert spec.batch.warning == warning
 
