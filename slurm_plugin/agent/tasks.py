@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 ASK_TRIES = 3  # times Slurm is asked what a step wants, before the step gets all its job has
 ASK_PAUSE_S = 1.0
+SEEN_TRIES = 100  # times a task looks whether all slices of its job have been read, before it is refused
+SEEN_PAUSE_S = 0.1
 SHARES_MAX = 4096  # steps of jobs with slices that run on one node at a time
 SEES_ALL = frozenset({"batch", "interactive", "extern"})
 
@@ -71,6 +73,7 @@ class Tasks:
         self._watched: dict[str, int] = {}  # the same steps' pidfds
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by step
         self.ask_pause_s = ASK_PAUSE_S
+        self.seen_pause_s = SEEN_PAUSE_S
         self.changed: Callable[[], None] = lambda: None  # what is told of a grant differs
 
     async def start(self) -> None:
@@ -109,9 +112,23 @@ class Tasks:
             raise Refused("this process is in no job step of this node")
         run = view.grant.run if view.grant else self._book.without.get(step.job_id)
         if run is not None:
-            minors = [minor for _, one in self._book.slices(view.grant) for minor in one.caps] if view.grant else []
+            minors = await self._minors(view.grant) if view.grant else []
             self._note(run, confined=await self._threads.cgroups(self._cgroup.confine, run, minors, peer.pid, step))
         return view
+
+    async def _minors(self, grant: Grant) -> list[int]:
+        """Of all its slices: a list without some of them would lock the whole job out of those.
+
+        An agent that has just started serves tasks before the driver has told it anything.
+        Raises Refused. Bounds: SEEN_TRIES, SEEN_PAUSE_S.
+        """
+        for _ in range(SEEN_TRIES):
+            there = self._book.slices(grant)
+            if len(there) == len(grant.slices):
+                return [minor for _, one in there for minor in one.caps]
+            await asyncio.sleep(self.seen_pause_s)
+        log.warning("task.slices_unseen", extra={"job_id": grant.run.job_id, "slices": grant.slices})
+        raise Refused(f"the GPU of a slice of job {grant.run.job_id} can't be read now; try again")
 
     def _note(self, run: RunKey, *, confined: bool) -> None:
         grant, before = self._book.grants.get(run.job_id), run.job_id not in self._book.unconfined

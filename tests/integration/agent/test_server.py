@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from slurm_plugin.agent.server import HookServer
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.tasks import Tasks
 from slurm_plugin.agent.threads import Threads
+from slurm_plugin.model import Gpu, Grant, Instance, RunKey
 from slurm_plugin.ports import GresItem
 from tests.integration.agent.bench import FIRST, PATIENCE_S, SECOND, Bench
 from tests.unit.agent.world import run
@@ -283,6 +285,55 @@ async def test_a_task_of_another_user_is_refused(site: Site, step: Step, monkeyp
 
 async def test_a_process_in_no_step_is_refused(site: Site) -> None:
     assert await site.say(b"task localid=0\n") == ["err this process is in no job step of this node", "exit 1"]
+
+
+class Confined:
+    """What tasks were let open, instead of a program on a cgroup. `looked` is set by each look at a grant's slices."""
+
+    def __init__(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.to: list[list[int]] = []
+        self.looked = asyncio.Event()
+        monkeypatch.setattr(site.tasks._cgroup, "confine", self._confine)
+        slices = site.bench.book.slices
+
+        def look(grant: Grant) -> tuple[tuple[Gpu, Instance], ...]:
+            self.looked.set()
+            return slices(grant)
+
+        monkeypatch.setattr(site.bench.book, "slices", look)
+
+    def _confine(self, _run: RunKey, minors: list[int], _pid: int, _step: StepProcess) -> bool:
+        self.to.append(minors)
+        return True
+
+
+@pytest.mark.parametrize("read", [0, 1], ids=["none yet", "one of two"])
+async def test_a_task_is_confined_to_all_its_job_has_or_waits_until_that_was_read(
+    site: Site, step: Step, monkeypatch: pytest.MonkeyPatch, read: int
+) -> None:
+    """What confined it to less would lock the whole job out, tasks that compute too."""
+    await site.start(1, "m20", 2)
+    await step.enter(1, "batch")
+    whole = site.bench.seen()
+    confined = Confined(site, monkeypatch)
+    site.bench.book.see((replace(whole, instances=whole.instances[:read]),))
+    call = asyncio.create_task(site.say(b"task localid=0\n"))
+    await asyncio.wait_for(confined.looked.wait(), PATIENCE_S)
+    site.bench.book.see((whole,))
+    assert visible(await call) == (FIRST, SECOND)
+    assert confined.to == [[0, 1, 20, 21]]
+
+
+async def test_a_task_whose_slices_can_not_be_read_is_refused_and_its_job_not_locked_out(
+    site: Site, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.start(1, "m20", 2)
+    await step.enter(1, "batch")
+    confined = Confined(site, monkeypatch)
+    site.tasks.seen_pause_s = 0.0
+    site.bench.book.see(())
+    assert (await site.say(b"task localid=0\n"))[-1] == "exit 1"
+    assert confined.to == []
 
 
 async def test_ranks_bind_one_slice_each_and_go_round(site: Site, step: Step) -> None:
