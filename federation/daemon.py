@@ -152,6 +152,7 @@ class Daemon:
             runner=self.runner,
             spool=self._spool,
             environment=config.local.environment,
+            targets=frozenset(name for name, address in addresses.items() if address),
             accounts=config.local.accounts,
         )
         answers = Answers(Office(runner=self.runner, mover=self._mover, addresses=addresses))

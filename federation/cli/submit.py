@@ -13,7 +13,7 @@ import typer
 from federation.cli.amounts import deadline, mebibytes, seconds, tasks
 from federation.cli.client import asked
 from federation.cli.options import DEFAULT_SOCKET, Json, Socket
-from federation.cli.render import job_view
+from federation.cli.render import job_view, printable
 from federation.desk.talk import PORTION
 from federation.errors import ConfigError, FedError, OutcomeUnknown, Unavailable
 from federation.model.token import RANDOM_BYTES, array_of, mint, of_task
@@ -101,7 +101,11 @@ def submit(
     staged = _staged(stage_in or ())
     question["inputs"] = [(one.name, one.size, one.mode) for one in staged]
     each = _each(env or (), tasks(array) if array else (None,))
-    jobs = _all(socket, [question | one for one in each], source, staged)
+    questions = [question | one | {"settle": nth == 0} for nth, one in enumerate(each)]  # its tasks want the same
+    jobs = _all(socket, questions, source, staged)
+    printed = str(jobs[0]["array"] or jobs[0]["job"])
+    if waits := jobs[0]["waits"]:
+        say(printable(f"job {printed} waits: {waits}"))
     dropped = {word for told in jobs for word in str(told["dropped"]).split()}
     if dropped:
         say(f"these variables never cross: {' '.join(sorted(dropped))}")
@@ -110,7 +114,7 @@ def submit(
 
         emit_document("fed-jobs", FedJobList(jobs=tuple(map(job_view, jobs))))
     else:
-        emit([str(jobs[0]["array"] or jobs[0]["job"])])
+        emit([printed])
 
 
 def _script(path: Path | None, wrap: str) -> tuple[bytes, str]:

@@ -13,6 +13,7 @@ from federation.access.audit import Audit, Entry
 from federation.access.local import Caller, caller_of, served
 from federation.desk.answers import MOST_LISTED, Answers
 from federation.desk.logs import Said, logs
+from federation.desk.possible import settled
 from federation.desk.submit import Front, submit
 from federation.desk.talk import MAX_LINE, failed, line, parsed
 from federation.errors import FedError, Refused
@@ -136,8 +137,10 @@ class Desk:
 
     async def _submit(self, caller: Caller, told: dict[str, Any], reader: asyncio.StreamReader) -> dict[str, Any]:
         with self._audited(caller, "submit", str(told.get("token"))):
-            job, dropped = await submit(self.staff.front, caller, told, reader)
-        return asdict(self.staff.answers.view(job)) | {"dropped": dropped}
+            front = self.staff.front
+            job, dropped = await submit(front, caller, told, reader)
+            waits = await settled(front.runner, front.targets, job.token) if told.get("settle") else ""
+        return asdict(self.staff.answers.view(job)) | {"dropped": dropped, "waits": waits}
 
     async def _logs(self, caller: Caller, told: dict[str, Any]) -> AsyncIterator[Said]:
         answers, follow = self.staff.answers, bool(told.get("follow"))

@@ -15,6 +15,7 @@ from uuid import UUID
 from federation.access.environment import scrub
 from federation.access.local import Caller
 from federation.access.paths import parts_of
+from federation.desk.possible import check_possible
 from federation.desk.talk import PORTION, raw
 from federation.errors import Refused, StoreFull
 from federation.executors.layout import check
@@ -38,6 +39,7 @@ class Front:
     runner: Runner
     spool: Spool
     environment: tuple[str, ...]  # variables that go without being asked for
+    targets: frozenset[str]  # peers that jobs of ours go to
     accounts: Mapping[str, frozenset[str]] | None = None  # account -> its users; None: anybody may name any
 
 
@@ -58,6 +60,7 @@ async def submit(
     _check_account(front, caller, spec)
     _check(caller, spec)
     _check_pin(front, spec.pin)
+    await check_possible(front.runner, front.targets, spec)
     home = Home(user=caller.user, folder=str(told["folder"]))
     if not home.folder.startswith("/"):
         raise Refused("the folder that files are brought back to must be absolute")
@@ -148,6 +151,10 @@ def _check_pin(front: Front, pin: str) -> None:
     sites = front.runner.engine.sites
     if site and site not in sites:
         raise Refused(f"there is no site {site}", hint="fed peers lists them")
+    if site and site not in (front.runner.engine.name, *front.targets):
+        raise Refused(
+            f"no job goes to {site}: it sends jobs here", hint=f"peers.{site}.address in fed.yaml, to send some"
+        )
     if pool and sites[site].rooms and pool not in sites[site].rooms:
         raise Refused(f"site {site} has no pool {pool} for this one", hint=f"it has {', '.join(sites[site].rooms)}")
 

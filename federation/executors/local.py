@@ -66,7 +66,14 @@ class LocalExecutor:
         free = max(0, pool.cpus - sum(taken.values()))
         most = max(0, min(free, pool.most_jobs - len(taken)))  # a job takes a CPU at least
         return Room(
-            pool=pool.name, free_jobs=most, free_cpus=free, longest_s=pool.longest_s, price_per_hour=pool.price_per_hour
+            pool=pool.name,
+            free_jobs=most,
+            free_cpus=free,
+            longest_s=pool.longest_s,
+            price_per_hour=pool.price_per_hour,
+            most_cpus=pool.cpus,
+            most_memory_mib=pool.memory_mib,
+            complete=True,
         )
 
     async def place(self, key: Key, user: str) -> Place:

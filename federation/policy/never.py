@@ -29,6 +29,8 @@ class Never:
 
 def never(spec: JobSpec, pools: Sequence[Pool], rules: Rules, refused: Mapping[str, str] | None = None) -> Never | None:
     """`pools`: all that it may go to by its pin; `refused`: those that said no to it, and why. None: one could."""
+    if not pools:
+        return Never(why="there is no pool that it may go to", instead="")
     found = {pool.name: tuple(obstacles(spec, pool, rules, (refused or {}).get(pool.name, ""))) for pool in pools}
     if not all(found.values()):
         return None
@@ -39,7 +41,7 @@ def never(spec: JobSpec, pools: Sequence[Pool], rules: Rules, refused: Mapping[s
     curable = {name: inside for name, inside in found.items() if all(one.instead for one in inside)}
     nearest = min(curable, key=lambda name: len(curable[name]), default="")
     instead = f"{nearest} takes it with {', '.join(one.instead for one in curable[nearest])}" if nearest else ""
-    return Never(why=f"no pool can run this: {whys}{more}" if found else "no pool can run this", instead=instead)
+    return Never(why=f"no pool can run this: {whys}{more}", instead=instead)
 
 
 def obstacles(spec: JobSpec, pool: Pool, rules: Rules, refused: str) -> Iterator[Obstacle]:

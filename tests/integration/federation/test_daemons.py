@@ -1,13 +1,15 @@
 """Two daemons as an admin starts them: what is submitted at one runs at the other, and all of it comes back."""
 
 import json
+import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from federation.model.token import RANDOM_BYTES, mint
 from tests.integration.federation.daemons import PATIENCE_S, Pair, pair
 
 
@@ -142,16 +144,55 @@ def test_a_time_limit_has_a_code_of_its_own(both: Pair) -> None:
     both.edge.fed("wait", both.edge.submit("--time", "0:01", "--wrap", "sleep 1000"), wants=124)
 
 
-def test_a_job_that_fits_nowhere_waits_and_says_why(both: Pair) -> None:
-    job = both.edge.submit("--gres", "vgpu:20gb", "--wrap", "true")
-    until(lambda: shown(both, job)["why"] == "no pool fits now: hpc/batch: it has no slices")
-    assert b"hpc/batch: it has no slices" in both.edge.fed("explain", job).stdout
+def test_a_job_that_fits_nowhere_now_waits_and_says_why(both: Pair) -> None:
+    full = "no pool fits now: hpc/batch: full: it takes no more jobs now"
+    first = both.edge.submit("--cpus", "8", "--wrap", "sleep 1000")
+    until(lambda: b" it is full" in both.edge.fed("doctor", wants=None).stdout)
+    told = both.edge.fed("submit", "--wrap", "true")
+    job = told.stdout.decode().strip()
+    assert told.stderr == f"job {job} waits: {full}\n".encode()
+    assert f"  {full.partition(': ')[2]}".encode() in both.edge.fed("explain", job).stdout
     with both.edge.begun("wait", job) as waiting:
         assert waiting.stderr is not None
-        assert waiting.stderr.readline() == f"job {job} is queued: {shown(both, job)['why']}\n".encode()
+        assert waiting.stderr.readline() == f"job {job} is queued: {full}\n".encode()
         waiting.kill()
-    both.edge.fed("cancel", job)
-    both.edge.fed("wait", job, wants=1)
+    for one in (job, first):
+        both.edge.fed("cancel", one)
+        both.edge.fed("wait", one, wants=1)
+
+
+NEVER = [
+    (("--gres", "vgpu:20gb"), "it has no slices", "no --gres"),
+    (("--gres", "tape:1"), "what it has of tape:1 is not known", "--to hpc"),
+    (("--cpus", "9"), "a job there has 8 CPUs at most", "--cpus 8"),
+    (("--array", "0-99", "--cpus", "9"), "a job there has 8 CPUs at most", "--cpus 8"),
+]
+
+
+@pytest.mark.parametrize(("words", "why", "instead"), NEVER, ids=lambda one: one if isinstance(one, str) else None)
+def test_what_no_pool_could_ever_run_is_refused_with_what_one_would(
+    both: Pair, words: tuple[str, ...], why: str, instead: str
+) -> None:
+    until(lambda: b"hpc/batch" in both.edge.fed("pools").stdout)
+    done = both.edge.fed("submit", *words, "--wrap", "true", wants=4)
+    error, hint = done.stderr.decode().splitlines()
+    assert error == f"error: no pool can run this: hpc/batch: {why}"
+    assert hint == f"hint: hpc/batch takes it with {instead}"
+    assert done.stdout == b""
+    assert json.loads(both.edge.fed("jobs", "--json").stdout)["jobs"] == []
+
+
+def test_whom_no_site_knows_is_told_at_once_and_nothing_is_left_waiting(both: Pair) -> None:
+    until(lambda: b"hpc/batch" in both.edge.fed("pools").stdout)
+    empty = {"args": [], "env": [], "asked": [], "outputs": [], "inputs": [], "folder": "/", "script_size": 9}
+    token = str(mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES)))
+    question = {"do": "submit", "token": token, "name": "x", "settle": True} | empty
+    told = json.loads(ask_with(both, question, "#!/bin/sh"))
+    refused = "it refused this job: user nobody of edge is nobody here"
+    assert told["error"]["message"] == f"no pool can run this: hpc/batch: {refused}"
+    assert json.loads(ask(both, do="jobs"))["ok"]["jobs"] == []
+    (left,) = json.loads(ask(both, do="jobs", done=True))["ok"]["jobs"]
+    assert (left["job"], left["end"]) == (token, "cancelled")
 
 
 def test_a_drained_site_takes_nothing_and_goes_on_when_it_is_told(both: Pair) -> None:
@@ -194,14 +235,18 @@ def test_results_that_there_is_no_place_for_are_given_up_when_somebody_says_so(b
 ASK = """import json, socket, sys
 connection = socket.socket(socket.AF_UNIX)
 connection.connect(sys.argv[1])
-connection.sendall(sys.argv[2].encode() + b"\\n")
+connection.sendall(sys.argv[2].encode() + b"\\n" + sys.argv[3].encode())
 print(connection.makefile().read())
 """
 
 
 def ask(both: Pair, **question: object) -> str:
+    return ask_with(both, question)
+
+
+def ask_with(both: Pair, question: Mapping[str, object], data: str = "") -> str:
     """What the edge answers to nobody, whose user this is."""
-    command = ["python3", "-c", ASK, str(both.edge.socket), json.dumps(question)]
+    command = ["python3", "-c", ASK, str(both.edge.socket), json.dumps(question), data]
     done = subprocess.run(command, user=65534, group=65534, extra_groups=[], capture_output=True, check=True)
     return done.stdout.decode().strip()
 
@@ -209,7 +254,9 @@ def ask(both: Pair, **question: object) -> str:
 def test_another_user_sees_and_ends_only_his_own(both: Pair) -> None:
     job = both.edge.submit("--wrap", "true")
     both.edge.fed("wait", job)
-    assert json.loads(ask(both, do="jobs", done=True, everybody=True))["ok"] == {"jobs": [], "others": 0}
+    told = ask(both, do="jobs", done=True, everybody=True)
+    assert job not in told
+    assert json.loads(told)["ok"]["others"] == 0
     for question in ({"do": "show"}, {"do": "cancel"}, {"do": "logs"}, {"do": "wait", "jobs": [job]}):
         assert "no jobs of yours begin with" in ask(both, **{"job": job, **question})
     assert "only an admin may drain" in ask(both, do="drain", on=True)

@@ -35,8 +35,8 @@ def test_budgets_are_shown_with_the_pools_and_a_deadline_with_the_reasons(both: 
     job = both.edge.submit("--deadline", "0:01", "--time", "1:00:00", "--account", "lab", "--wrap", "true")
     both.edge.fed("wait", job)
     assert "price 0.00, after its deadline" in both.edge.fed("explain", job).stdout.decode()
-    denied = both.edge.submit("--account", "other", "--wrap", "true")
-    until(lambda: shown(both, denied)["why"] == "no pool fits now: hpc/batch: account other is denied there")
+    denied = both.edge.fed("submit", "--account", "other", "--wrap", "true", wants=4).stderr.decode()
+    assert denied.startswith("error: no pool can run this: hpc/batch: account other is denied there\n")
 
 
 def test_a_price_is_reserved_and_then_what_ran_is_spent(both: Pair) -> None:

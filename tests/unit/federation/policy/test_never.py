@@ -99,7 +99,7 @@ def test_accounts_and_what_pools_said_themselves_count() -> None:
 
 
 def test_no_pools_at_all_and_many() -> None:
-    assert said(SPEC) == Never(why="no pool can run this", instead="")
+    assert said(SPEC) == Never(why="there is no pool that it may go to", instead="")
     many = [Pool(site=f"s{nth}", room=ROOM) for nth in range(5)]
     assert said(replace(SPEC, cpus=9), *many).why.endswith("; and so with 2 more")
 
