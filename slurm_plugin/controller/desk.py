@@ -142,9 +142,11 @@ class Desk:
         for name, all_ in offers.items():
             node = self._as_before(all_) if observe else all_
             member = self.roster.get(name)
-            if member is not None and member.outbox is not None and self.told.get(name) != (node, serving, observe):
-                self.told[name] = (node, serving, observe)
-                gpus = [gpu.uuid for gpu in member.gpus or () if member.group.takes(gpu.index)]
+            if member is None or member.outbox is None:
+                continue
+            terms = (node, serving, observe, gpus := member.pool_gpus)
+            if self.told.get(name) != terms:
+                self.told[name] = terms
                 leave = {"observe": observe, "reset_gpus": self.config.planning.reset_gpus}
                 member.say(pb.ToAgent(offers=wire.offers_message(node, serving, gpus, **leave)))
                 told = True

@@ -34,6 +34,7 @@ class Member:
     inventory: pb.Inventory | None = None
     spoke: bool = False  # its agent has told of it since we started; before, the inventory is from disk
     gpus: tuple[Gpu, ...] | None = None
+    pool_gpus: tuple[str, ...] = ()  # of these, the UUIDs of the pool's; not of one that could never be read
     view: NodeView = field(default_factory=NodeView)
     geometry: Geometry = ()
     clock_ahead_s: float = 0.0  # the node's clock against ours, when its agent last spoke
@@ -73,6 +74,7 @@ class Member:
 
     def look(self) -> None:
         self.geometry = geometry(self.gpus, self.group)
+        self.pool_gpus = tuple(gpu.uuid for gpu in self.gpus or () if gpu.uuid and self.group.takes(gpu.index))
         if self.inventory is not None and self.gpus is not None:
             waiting = (prolog.job_id for prolog in self.inventory.waiting)
             self.view = NodeView.of(self.gpus, grants_from_wire(self.inventory), self.group, waiting)
