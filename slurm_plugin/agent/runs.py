@@ -162,17 +162,27 @@ class Runs:
         newer run of the same id.
         """
         key = self._known(job_id)
-        if key is not None and key.started_at != started_at and await self._still_runs(key):
-            log.warning("epilog.kept", extra={"job_id": job_id, "started_at": key.started_at})
-            if not started_at:
-                self.kept.add(key)
+        if await self._keeps(key, started_at):
             return
-        self.binding.gone(job_id)
+        if self._known(job_id) == key:
+            self.binding.gone(job_id)
         async with self._lock(job_id):
+            now = self._known(job_id)
+            if now != key and await self._keeps(now, started_at):
+                return  # a newer run has begun meanwhile
             if self.book.without.pop(job_id, None):
                 await self.ledger.unmark(job_id)
             if grant := self.book.grants.get(job_id):
                 await self._release(grant)
+
+    async def _keeps(self, key: RunKey | None, started_at: int) -> bool:
+        """Does this run keep what it has, since the epilog is an older run's, or may be?"""
+        if key is None or key.started_at == started_at or not await self._still_runs(key):
+            return False
+        log.warning("epilog.kept", extra={"job_id": key.job_id, "started_at": key.started_at})
+        if not started_at:
+            self.kept.add(key)
+        return True
 
     def _known(self, job_id: int) -> RunKey | None:
         """The run of this job that has something here, or waits for it."""

@@ -1,10 +1,13 @@
 """What ends a run's hold of its slices, and what does not."""
 
+import asyncio
+
 import pytest
 
 from slurm_plugin.agent.terms import Offer
 from slurm_plugin.errors import SlurmUnavailable
-from tests.integration.agent.bench import BIG, FIRST, SECOND, Bench
+from slurm_plugin.ports import JobRun
+from tests.integration.agent.bench import BIG, FIRST, PATIENCE_S, SECOND, Bench
 from tests.unit.agent.world import run, terms
 
 
@@ -28,6 +31,31 @@ async def test_a_late_epilog_of_an_older_run_takes_nothing_from_the_newer(
         bench.slurm.answer = bench.slurm.answer if answers else silent
         await bench.runs.epilog(1, started_at)
         assert bench.held() == {1: (FIRST,)}
+
+
+@pytest.mark.parametrize("gres_class", ["m20", ""], ids=["with slices", "without"])
+@pytest.mark.parametrize("started_at", [0, 100])
+async def test_an_epilog_that_waits_for_the_prolog_of_a_newer_run_takes_nothing_from_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, started_at: int, gres_class: str
+) -> None:
+    asks, answers, real = asyncio.Event(), asyncio.Event(), bench.slurm.run_of
+
+    async def slow(job_id: int) -> JobRun | None:
+        asks.set()
+        await answers.wait()
+        return await real(job_id)
+
+    async with bench.running():
+        monkeypatch.setattr(bench.slurm, "run_of", slow)
+        prolog = asyncio.create_task(bench.start(1, gres_class, started_at=200))
+        await asyncio.wait_for(asks.wait(), PATIENCE_S)
+        epilog = asyncio.create_task(bench.runs.epilog(1, started_at))
+        await bench.until(lambda: bool(bench.runs._lock(1)._waiters))
+        answers.set()
+        await asyncio.wait_for(asyncio.gather(prolog, epilog), PATIENCE_S)
+        known = bench.book.run_of(1)
+        assert known is not None
+        assert known.started_at == 200
 
 
 async def test_an_epilog_of_this_very_run_asks_nobody(bench: Bench) -> None:
