@@ -37,6 +37,7 @@ DEFAULT_PATH = "/var/lib/vgpu/catalogue"
 _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 _HOSTS = re.compile(r"[A-Za-z0-9_.+,\[\]-]+")
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_UID = re.compile(r"[0-9]{1,10}")
 _WIDTHS = {"pool": 2, "gres": 4, "default": 2, "partition": 3, "exclusive": 2, "alias": 3, "node": 3}
 
 
@@ -221,7 +222,7 @@ class _Reader:
             case "exclusive":
                 return rest[0] in tuple(Exclusive) and self._once(key, rest)
             case "operators":
-                return all(map(_NUMBER.fullmatch, rest)) and self._once(key, rest)
+                return all(map(_UID.fullmatch, rest)) and self._once(key, rest)
             case "partition":
                 self.partitions.append((rest[0], rest[1]))
                 return True

@@ -34,7 +34,7 @@ def pool() -> Catalogue:
         pool="hpc",
         default="1g.10gb",
         partitions=(("gpu", "vgpu-wait"), ("gpu-long", "vgpu-wait")),
-        operators=(0, 64030),
+        operators=(0, 64030, 4294967294),
         classes=made,
         aliases={"tiny": "1g.10gb"},
         shapes=seen,

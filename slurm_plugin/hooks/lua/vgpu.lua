@@ -1,4 +1,4 @@
--- vgpu 0.1.0, parts 30e13fa86746
+-- vgpu 0.1.0, parts c8d3262562de
 -- Slices of GPUs, for job_submit.lua and cli_filter.lua. A site with scripts of its own adds two lines:
 --
 --     local vgpu = dofile("/etc/slurm/vgpu.lua")                            at the top
@@ -129,8 +129,10 @@ end
 local KINDS = { exact = true, memory = true, fraction = true, named = true }
 local WIDTHS = { pool = 2, gres = 4, default = 2, partition = 3, exclusive = 2, alias = 3, node = 3 }
 
-local function is_number(text)
-   return text:find("^%d+$") ~= nil and #text <= 9
+local UID_DIGITS = 10
+
+local function is_number(text, digits)
+   return text:find("^%d+$") ~= nil and #text <= (digits or 9)
 end
 
 local function once(cat, key, value)
@@ -152,7 +154,7 @@ function READ.exclusive(cat, f) return (f[2] == "refuse" or f[2] == "allow") and
 function READ.operators(cat, f)
    local uids = {}
    for at = 2, #f do
-      if not is_number(f[at]) then return false end
+      if not is_number(f[at], UID_DIGITS) then return false end
       uids[number(f[at])] = true
    end
    return once(cat, "operators", uids)

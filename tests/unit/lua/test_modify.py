@@ -53,7 +53,7 @@ def test_such_a_slurm_changes_the_count_and_a_plain_job(lua: Lua) -> None:
     assert modify(lua, plain, tres_per_node="gres:gpu:1,gres:vgpu:1/4")[0] == 0
 
 
-@pytest.mark.parametrize("uid", [0, 64030])
+@pytest.mark.parametrize("uid", [0, 64030, 4294967294])
 def test_an_operators_partition_stands(lua: Lua, uid: int) -> None:
     assert modify(lua, RECORD, uid=uid, partition="cloud") == (0, {})
     assert modify(lua, RECORD, uid=uid, partition="cloud", tres_per_node="gres:vgpu:small") == (

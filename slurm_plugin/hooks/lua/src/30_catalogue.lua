@@ -3,8 +3,10 @@
 local KINDS = { exact = true, memory = true, fraction = true, named = true }
 local WIDTHS = { pool = 2, gres = 4, default = 2, partition = 3, exclusive = 2, alias = 3, node = 3 }
 
-local function is_number(text)
-   return text:find("^%d+$") ~= nil and #text <= 9
+local UID_DIGITS = 10
+
+local function is_number(text, digits)
+   return text:find("^%d+$") ~= nil and #text <= (digits or 9)
 end
 
 local function once(cat, key, value)
@@ -26,7 +28,7 @@ function READ.exclusive(cat, f) return (f[2] == "refuse" or f[2] == "allow") and
 function READ.operators(cat, f)
    local uids = {}
    for at = 2, #f do
-      if not is_number(f[at]) then return false end
+      if not is_number(f[at], UID_DIGITS) then return false end
       uids[number(f[at])] = true
    end
    return once(cat, "operators", uids)
