@@ -20,7 +20,9 @@ Description={what}
 Documentation=man:slurm.conf(5)
 After=network-online.target munge.service
 Wants=network-online.target
-{order}
+{order}# What keeps a daemon from starting may end by itself, such as a folder that is not mounted yet: never given up.
+StartLimitIntervalSec=0
+
 [Service]
 Type={type}
 ExecStart={venv}/bin/python -I -m {module} --config {config}

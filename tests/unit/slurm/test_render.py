@@ -87,6 +87,13 @@ def test_the_examples_in_configs_are_what_is_rendered(path: str, text: str) -> N
     assert (CONFIGS / path).read_text() == text
 
 
+@pytest.mark.parametrize("unit", sorted((CONFIGS / "systemd").glob("*.service")), ids=lambda path: path.stem)
+def test_systemd_gives_no_daemon_up(unit: Path) -> None:
+    section, _, rest = unit.read_text().partition("[Service]")
+    assert "StartLimitIntervalSec=0" in section.splitlines()
+    assert "Restart=always" in rest.splitlines()
+
+
 def test_the_controller_runs_as_whom_pool_yaml_says() -> None:
     """Clients make their munge credentials for this user: another one can't even read them."""
     pool = replace(POOL, controller=replace(POOL.controller, user="slurm"))
