@@ -164,7 +164,7 @@ class Agent:
     async def _tend(self) -> None:
         await self.runs.tend()
         await self.slices.tend()
-        await self._threads.cgroups(self.tasks.sweep)
+        await self.tasks.tend()
         await self.idle.look()
 
     def inventory(self, revision: int) -> pool_pb2.Inventory:

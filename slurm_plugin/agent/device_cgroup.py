@@ -47,7 +47,8 @@ class DeviceCgroup:
         self.why_not = "not looked at yet"  # why this node has no second lock; empty when it has
 
     def start(self) -> None:
-        """Find out whether this kernel can do it, and what an earlier agent left."""
+        """Find out whether this kernel can do it now, and what an earlier agent left."""
+        before = self.why_not
         self._mount = _cgroup2(self._proc)
         if self._mount is None:
             self.why_not = "no cgroup2 is mounted"
@@ -59,7 +60,7 @@ class DeviceCgroup:
             self._scopes = {job.parent for depth in range(_DEPTH) for job in self._mount.glob("*/" * depth + "job_*")}
             for folder in (folder for home in self._homes for folder in _folders(home)):
                 outlived.go_on(folder)
-        if self.why_not:
+        if self.why_not and self.why_not != before:
             log.warning("cgroup.unusable", extra={"why": self.why_not})
 
     def confine(self, run: RunKey, minors: Iterable[int], pid: int, step: StepProcess) -> bool:
@@ -106,8 +107,10 @@ class DeviceCgroup:
     def sweep(self, alive: frozenset[RunKey], jobs: Collection[int] = ()) -> None:
         """Remove the cgroups of runs that are over. Where somebody of such a run lives on, he may open nothing more.
 
-        Of `jobs` it isn't known which run they have.
+        Of `jobs` it isn't known which run they have. A driver may have been loaded since this was last called.
         """
+        if self.why_not:
+            self.start()
         major = self._major()
         self._came &= alive
         for home in tuple(self._homes):

@@ -79,13 +79,24 @@ class Tasks:
     async def start(self) -> None:
         """Take up the shares of steps that are still running, and see which jobs are confined."""
         await self._threads.cgroups(self._cgroup.start)
-        self._book.confines = not self._cgroup.why_not
-        self._book.unconfined |= await self._threads.cgroups(self._strays)
+        await self._look_at_lock()
         for key, slices in (await self._threads.disk(self._store.leases)).items():
             pid, _, started = key.partition(":")
             step = step_of(int(pid), self._proc) if pid.isdecimal() else None
             if step is not None and step.key == f"{pid}:{started}" and self._watch(step):
                 self._shares[key] = slices
+
+    async def tend(self) -> None:
+        """Away with what is over; and can this node confine tasks by now?"""
+        await self._threads.cgroups(self.sweep)
+        await self._look_at_lock()
+
+    async def _look_at_lock(self) -> None:
+        confines = not self._cgroup.why_not
+        if confines != self._book.confines:
+            self._book.unconfined |= await self._threads.cgroups(self._strays)
+            self._book.confines = confines
+            self.changed()
 
     def _strays(self) -> set[int]:
         """Jobs with slices of which a process runs outside its cgroup: its task prolog found no agent that could."""

@@ -186,6 +186,15 @@ def test_a_driver_without_capability_devices_is_told(tmp_path: Path) -> None:
     assert WHY_NOT == "no cgroup2 is mounted" or "names no nvidia-caps" in lock.why_not
 
 
+def test_a_driver_that_is_loaded_later_is_noticed(tmp_path: Path) -> None:
+    lock = DeviceCgroup(proc_root=tmp_path, folder=FOLDER)
+    lock.start()
+    assert lock.why_not
+    (tmp_path / "devices").write_text("1 nvidia-caps\n")
+    lock.sweep(frozenset())
+    assert lock.why_not == WHY_NOT
+
+
 def test_where_slurm_has_a_cgroup_of_the_job_that_is_the_one(
     lock: DeviceCgroup, task: Task, slurms: Path | None
 ) -> None:

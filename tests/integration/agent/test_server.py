@@ -336,6 +336,23 @@ async def test_a_task_whose_slices_can_not_be_read_is_refused_and_its_job_not_lo
     assert confined.to == []
 
 
+async def test_a_second_lock_that_comes_late_is_told_and_so_is_who_was_before_it(
+    site: Site, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cgroup, changed = site.tasks._cgroup, asyncio.Event()
+    await site.start(1)
+    await site.start(2)
+    slurmstepd = await step.enter(1, "batch")
+    step.now = None
+    step.all[os.getpid()] = slurmstepd
+    assert site.bench.book.isolation(1) == "mig+modes"
+    site.tasks.changed = changed.set
+    monkeypatch.setattr(cgroup, "start", lambda: setattr(cgroup, "why_not", ""))
+    await site.tasks.tend()
+    assert [site.bench.book.isolation(job_id) for job_id in (1, 2)] == ["mig+modes", "mig+modes+cgroup"]
+    assert changed.is_set()
+
+
 async def test_ranks_bind_one_slice_each_and_go_round(site: Site, step: Step) -> None:
     await site.start(1, "m20", 2)
     await step.enter(1, "batch")
