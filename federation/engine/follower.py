@@ -197,10 +197,7 @@ class Follower:
         outcome, spec = pending.outcome, store.spec(pending.token)
         if outcome is None:
             return []
-        brings = (
-            outcome.stdout_size or outcome.stderr_size or (outcome.started_at is not None and spec and spec.outputs)
-        )
-        if not brings:
+        if not (outcome.wrote or (outcome.started_at is not None and spec and spec.outputs)):
             done(store, pending.on(OriginEvent.FETCHED, why=outcome.reason), was, now)
             return [owe(store, pending, Kind.RELEASE, now)]
         if pending.far is None:

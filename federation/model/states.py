@@ -194,6 +194,12 @@ class Outcome:
     memory_mib: int | None = None  # the most at once
     slices: str = ""  # CUDA_VISIBLE_DEVICES there
 
+    @property
+    def wrote(self) -> bool:
+        """Whether there may be output: of what left no exit record, what was seen of it may not be all."""
+        unknown = self.started_at is not None and self.exit_code is None and self.signal is None
+        return unknown or self.stdout_size + self.stderr_size > 0
+
 
 def diagram() -> str:
     """Both tables as a Mermaid diagram, for the documentation."""

@@ -112,7 +112,7 @@ class Mover:
         most, written, remark = self._most(site), outcome.stdout_size + outcome.stderr_size, ""
         if written > most:
             raise Refused(too_much(written, most), hint=MORE)
-        if written:
+        if outcome.wrote:
             await self.unfollow(key)
             await pull.run(far, most)
         written = sum(one.written for one in pull.streams.values())  # that came, whatever was claimed

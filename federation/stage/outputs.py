@@ -30,6 +30,7 @@ MOST_FEEDS = 256  # of one stream of asks
 MOST_PARTS = 8  # that wait to be sent
 STATE_S = 1.0  # without a byte between looks at whether the job is over
 TOLD_STATE_S = 30.0  # the same where somebody tells that it is
+LATE_S, LATE_LOOKS = 1.0, 10  # between looks for bytes that a job wrote, by its record, and that its files lack yet
 
 _Source = tuple[Key, "pb.Stream.ValueType"]
 
@@ -120,13 +121,14 @@ class _Feed:
         await self._tell(offset, pb.OutputPart(failed=why.encode("utf-8", "backslashreplace").decode("utf-8")))
 
     async def _follow(self, offset: int) -> None:
-        handle, told = -1, False
+        handle, told, last, late = -1, False, False, 0
         held = await self._rig.holdings.of(self._site, self._key)
         place = await self._rig.holdings.place(held)
         path = place.stdout if self._stream == pb.STREAM_STDOUT else place.stderr
         try:
             while True:
                 if handle < 0:
+                    last = held.attempt.state not in OPEN
                     handle = await in_thread(_open, path, held.account, unwanted=_close)
                 await self._wait_allowed(offset)
                 if data := await in_thread(_read, handle, path, min(PART_BYTES, self._limit - offset), offset):
@@ -134,7 +136,16 @@ class _Feed:
                     offset, told = offset + len(data), False
                     continue
                 if held.attempt.state not in OPEN:
-                    return await self._end(offset, held.attempt)
+                    missing = self._missing(held.attempt, offset)
+                    if last and (not missing or late >= LATE_LOOKS):
+                        return await self._end(offset, missing)
+                    # What another host wrote last, a server of files need not tell of but to who opens a file anew.
+                    if last:
+                        late += 1
+                        await asyncio.sleep(LATE_S)
+                    _close(handle)
+                    handle = -1
+                    continue
                 if not told:
                     await self._tell(offset, pb.OutputPart(data=b""))
                 told = True
@@ -161,16 +172,19 @@ class _Feed:
         self._changed = True
         self._woken.set()
 
-    async def _end(self, offset: int, attempt: Attempt) -> None:
+    def _missing(self, attempt: Attempt, offset: int) -> int:
+        """How many bytes from there on it wrote, by its record. Raises Refused: they were dropped."""
         if attempt.state is Target.RELEASED:
             raise Refused("its output was dropped")
-        outcome, size = attempt.outcome, 0
-        if outcome is not None:
-            size = outcome.stdout_size if self._stream == pb.STREAM_STDOUT else outcome.stderr_size
-        if size > offset:
-            await self._tell(offset, pb.OutputPart(missing=size - offset))
-            offset = size
-        await self._tell(offset, pb.OutputPart(end=True))
+        if (outcome := attempt.outcome) is None:
+            return 0
+        size = outcome.stdout_size if self._stream == pb.STREAM_STDOUT else outcome.stderr_size
+        return max(0, size - offset)
+
+    async def _end(self, offset: int, missing: int) -> None:
+        if missing:
+            await self._tell(offset, pb.OutputPart(missing=missing))
+        await self._tell(offset + missing, pb.OutputPart(end=True))
 
     async def _wait_allowed(self, offset: int) -> None:
         while self._limit <= offset:

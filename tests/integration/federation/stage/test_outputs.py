@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from federation.access.acting import Account
 from federation.errors import Unavailable
 from federation.model.states import End, Outcome, Target
 from federation.stage import outputs
@@ -107,3 +108,85 @@ async def test_a_feed_that_is_cut_while_a_thread_has_its_file_closes_it_after(
     await asyncio.wait((task,), timeout=WAIT_S)
     assert task.cancelled()
     assert files_of(there.work) == []
+
+
+class Served:
+    """Files as a server of files shows them: an open one has what there was when it was opened, until it is over."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._open, self._read = outputs._open, outputs._read
+        self._sizes: dict[int, int] = {}
+        self.opened = 0
+        self.on_open: Callable[[int], None] = lambda opened: None
+        monkeypatch.setattr(outputs, "_open", self.open)
+        monkeypatch.setattr(outputs, "_read", self.read)
+
+    def open(self, path: Path, account: Account) -> int:
+        handle = self._open(path, account)
+        self._sizes[handle] = os.fstat(handle).st_size if handle >= 0 else 0
+        if path.name == "o":
+            self.opened += 1
+            self.on_open(self.opened)
+        return handle
+
+    def read(self, handle: int, path: Path, size: int, offset: int) -> bytes:
+        return self._read(handle, path, max(0, min(size, self._sizes[handle] - offset)), offset)
+
+
+def running(folder: Path) -> Far:
+    """It has written half of it."""
+    there = Far(folder, [])
+    for name, data in (("o", DATA[: len(DATA) // 2]), ("e", b"")):
+        (there.work / name).write_bytes(data)
+        (there.work / name).chmod(0o644)
+    there.goes_to(Target.RUNNING)
+    return there
+
+
+async def until_caught_up(pull: Pull) -> None:
+    while not pull.all_there:
+        pull.changed.clear()
+        await pull.changed.wait()
+
+
+@pytest.mark.timeout(WAIT_S)
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(end=End.EXITED, exit_code=0, started_at=1.0, stdout_size=len(DATA)),
+        Outcome(end=End.NODE_FAIL, started_at=1.0, stdout_size=len(DATA) // 2),  # as it was seen
+    ],
+)
+async def test_what_an_open_file_does_not_show_of_a_job_s_last_bytes_comes_by_opening_it_again(
+    passable: Path, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
+) -> None:
+    there, pull = running(passable), Pull(KEY, passable)
+    served = Served(monkeypatch)
+    task = asyncio.create_task(pull.run(there.near))
+    await until_caught_up(pull)
+    (there.work / "o").write_bytes(DATA)
+    there.goes_to(Target.ENDED, outcome)
+    await task
+    assert (passable / "stdout").read_bytes() == DATA
+    assert [one.gaps for one in pull.streams.values()] == [[], []]
+    assert served.opened == 2
+
+
+@pytest.mark.timeout(WAIT_S)
+@pytest.mark.parametrize(("comes_at", "gaps"), [(4, []), (99, [(len(DATA) // 2, len(DATA) // 2)])])
+async def test_bytes_that_are_on_record_are_waited_for_and_not_for_ever(
+    passable: Path, monkeypatch: pytest.MonkeyPatch, comes_at: int, gaps: list[tuple[int, int]]
+) -> None:
+    monkeypatch.setattr(outputs, "LATE_S", 0.01)
+    there, pull = running(passable), Pull(KEY, passable)
+    served = Served(monkeypatch)
+
+    def comes(opened: int) -> None:
+        if opened == comes_at:
+            (there.work / "o").write_bytes(DATA)
+
+    served.on_open = comes
+    there.goes_to(Target.ENDED, Outcome(end=End.EXITED, exit_code=0, stdout_size=len(DATA)))
+    await pull.run(there.near)
+    assert (pull.streams["stdout"].gaps, pull.ended) == (gaps, True)
+    assert gaps or served.opened == comes_at + 1

@@ -76,6 +76,13 @@ def test_a_budget_is_reserved_and_settled_by_what_ran_also_of_attempts_before() 
     assert spent() == 1.5
 
 
+def test_output_is_fetched_of_what_left_no_exit_record_whatever_was_seen_of_it(pair: Pair) -> None:
+    pair.running()
+    ended = told(KEY, Target.ENDED, outcome=Outcome(end=End.LOST, started_at=5.0))
+    effects = pair.edge.hears("hpc", replace(ended, journal=pair.hpc.store.journal))
+    assert (len(only(effects, FetchResults)), pair.edge.job.state) == (1, Origin.RESULTS_PENDING)
+
+
 # -- accepting and choosing
 
 
