@@ -44,11 +44,14 @@ def test_pools_peers_and_rules_change_under_a_running_job(both: Pair, tmp_path: 
     until(lambda: pools(both) == ["hpc/batch", "hpc/more"])
 
     edge = both.edge.config.read_text()
-    told(both.edge, edge + 'placing: {deny: {"": [hpc/batch]}}\n', "daemon.reloaded")
-    denied = both.edge.submit("--to", "hpc/batch", "--wrap", "true")
-    until(lambda: b"hpc/batch: account (none) is denied there" in both.edge.fed("explain", denied).stdout)
-    told(both.edge, edge, "daemon.reloaded")  # what waits is looked at by the new rules
-    both.edge.fed("wait", denied)
+    both.hpc.fed("drain")
+    until(lambda: b"its site is draining" in both.edge.fed("pools").stdout)
+    waits = both.edge.submit("--to", "hpc/batch", "--wrap", "true")
+    told(both.edge, edge + 'placing: {deny: {"": [hpc/batch]}}\n', "daemon.reloaded")  # what waits is looked at by it
+    until(lambda: b"hpc/batch: account (none) is denied there" in both.edge.fed("explain", waits).stdout)
+    both.hpc.fed("drain", "--end")
+    told(both.edge, edge, "daemon.reloaded")
+    both.edge.fed("wait", waits)
 
     told(both.hpc, text + "nonsense: 1\n", "daemon.not_reloaded")
     told(both.hpc, text.replace("cpus: 8", "cpus: 7"), "restart_for=['pools.batch']")
