@@ -16,6 +16,7 @@ from federation.errors import ConfigError, Refused
 from federation.pki.files import check_place
 
 BACKLOG = 128
+LINE_BYTES = 1 << 16  # of one connection that wait here to be read, about
 _UCRED = struct.Struct("3i")
 
 
@@ -71,11 +72,9 @@ def listening(path: Path) -> socket.socket:
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-LINE_BYTES = 1 << 16  # longest line that is read at once, unless more is asked for
-
 
 @asynccontextmanager
-async def served(path: Path, serve: Serve, *, limit: int = LINE_BYTES) -> AsyncIterator[None]:
+async def served(path: Path, serve: Serve) -> AsyncIterator[None]:
     """Whoever connects to that socket is served. Raises ConfigError. At the end who is there is cut off."""
     tasks: set[asyncio.Task[None]] = set()
 
@@ -83,11 +82,13 @@ async def served(path: Path, serve: Serve, *, limit: int = LINE_BYTES) -> AsyncI
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
-        with suppress(asyncio.CancelledError):  # or asyncio of Python 3.11 logs it as a fault
-            await serve(reader, writer)
-        tasks.discard(task)
+        try:
+            with suppress(asyncio.CancelledError):  # or asyncio of Python 3.11 logs it as a fault
+                await serve(reader, writer)
+        finally:
+            tasks.discard(task)
 
-    server = await asyncio.start_unix_server(one, sock=listening(path), limit=limit)
+    server = await asyncio.start_unix_server(one, sock=listening(path), limit=LINE_BYTES)
     try:
         yield
     finally:

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,10 @@ from federation.desk.answers import MOST_LISTED, Answers
 from federation.desk.logs import Said, logs
 from federation.desk.possible import settled
 from federation.desk.submit import Front, submit
-from federation.desk.talk import MAX_LINE, failed, line, parsed
+from federation.desk.talk import MAX_LINE, failed, line, parsed, weight
 from federation.errors import FedError, Refused
 from federation.model.states import Origin
+from federation.policy.admit import MAX_SCRIPT_BYTES
 from federation.stage.mover import Mover
 
 if TYPE_CHECKING:  # a daemon without an overflow starts without all of that
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 
 MOST_CALLERS = 1000  # connections at once; who comes then is told so
 MOST_OF_ONE = 100  # connections of one user
+MOST_KEPT, MOST_KEPT_OF_ONE = 1 << 30, 256 << 20  # bytes of memory for what is asked at once, of all and of one user
 MOST_WAITED = 10_000  # jobs of one wait
 QUESTION_S = 30.0  # longest wait for the first line
 
@@ -46,25 +49,27 @@ class Staff:
 class Desk:
     def __init__(self, staff: Staff) -> None:
         self.staff = staff
-        self._callers: dict[int, int] = {}
+        self._callers: Counter[int] = Counter()
+        self._kept: Counter[int] = Counter()
 
     @asynccontextmanager
     async def open(self, path: Path) -> AsyncIterator[None]:
         """Raises ConfigError. At the end who is there is cut off."""
-        async with served(path, self._serve, limit=MAX_LINE):
+        async with served(path, self._serve):
             yield
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             caller = caller_of(writer.get_extra_info("socket"), self.staff.admins)
-            with self._counted(caller):
+            with _counted(self._callers, caller.uid, 1, (MOST_CALLERS, MOST_OF_ONE)):
                 await self._answer(caller, reader, writer)
         except FedError as error:
-            with suppress(ConnectionError):
-                writer.write(line(failed(error)))
-                await writer.drain()
+            await _fail(writer, error)
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             pass  # he has gone
+        except Exception:
+            log.exception("caller.failed")
+            await _fail(writer, FedError("this question can't be answered", hint="the daemon's log says why"))
         finally:
             writer.close()
             with suppress(ConnectionError, asyncio.CancelledError):
@@ -72,14 +77,29 @@ class Desk:
 
     async def _answer(self, caller: Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(QUESTION_S):
-                told = parsed(await reader.readline())
-            async for said, data in self._said(caller, told, reader):
-                writer.write(line({"ok": said}))
-                writer.write(data)
-                await writer.drain()
-        except (ValueError, KeyError, TypeError) as error:
+            with ExitStack() as kept:
+                async with asyncio.timeout(QUESTION_S):
+                    told = parsed(await self._line(caller, reader, kept))
+                async for said, data in self._said(caller, told, reader):
+                    writer.write(line({"ok": said}))
+                    writer.write(data)
+                    await writer.drain()
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise Refused(f"this is no question: {error}", hint="is fed of the daemon's version?") from None
+
+    async def _line(self, caller: Caller, reader: asyncio.StreamReader, kept: ExitStack) -> bytes:
+        """The first line, counted in `kept` as it comes: nobody tells how long it will be."""
+        parts: list[bytes] = []
+        while not parts or not parts[-1].endswith(b"\n"):
+            try:
+                part = await reader.readuntil()
+            except asyncio.LimitOverrunError as error:
+                part = await reader.readexactly(error.consumed)
+            kept.enter_context(self._keeping(caller, weight(part)))
+            parts.append(part)
+            if sum(map(len, parts)) > MAX_LINE:
+                raise ValueError("it is too long")
+        return b"".join(parts)
 
     async def _said(self, caller: Caller, told: dict[str, Any], reader: asyncio.StreamReader) -> AsyncIterator[Said]:
         what, answers = str(told.get("do")), self.staff.answers
@@ -136,7 +156,8 @@ class Desk:
         return asdict(found) | {"others": 0 if everybody or names else await others(runner, caller)}
 
     async def _submit(self, caller: Caller, told: dict[str, Any], reader: asyncio.StreamReader) -> dict[str, Any]:
-        with self._audited(caller, "submit", str(told.get("token"))):
+        script = max(0, min(int(told["script_size"]), MAX_SCRIPT_BYTES))
+        with self._audited(caller, "submit", str(told.get("token"))), self._keeping(caller, script):
             front = self.staff.front
             job, dropped = await submit(front, caller, told, reader)
             waits = await settled(front.runner, front.targets, job.token) if told.get("settle") else ""
@@ -167,10 +188,8 @@ class Desk:
     def _audited(self, caller: Caller, what: str, about: str) -> "_Audited":
         return _Audited(self.staff.audit, caller.user or str(caller.uid), what, about)
 
-    def _counted(self, caller: Caller) -> "_Counted":
-        if sum(self._callers.values()) >= MOST_CALLERS or self._callers.get(caller.uid, 0) >= MOST_OF_ONE:
-            raise Refused("too many ask at once", hint="wait for those that you have open")
-        return _Counted(self._callers, caller.uid)
+    def _keeping(self, caller: Caller, size: int) -> AbstractContextManager[None]:
+        return _counted(self._kept, caller.uid, size, (MOST_KEPT, MOST_KEPT_OF_ONE))
 
 
 def _end_with(reader: asyncio.StreamReader) -> None:
@@ -182,19 +201,24 @@ def _end_with(reader: asyncio.StreamReader) -> None:
     task.add_done_callback(lambda _: gone.cancel())
 
 
-class _Counted:
-    """One connection of one user, for as long as it lasts."""
+async def _fail(writer: asyncio.StreamWriter, error: FedError) -> None:
+    with suppress(ConnectionError):
+        writer.write(line(failed(error)))
+        await writer.drain()
 
-    def __init__(self, counts: dict[int, int], uid: int) -> None:
-        self._counts, self._uid = counts, uid
 
-    def __enter__(self) -> None:
-        self._counts[self._uid] = self._counts.get(self._uid, 0) + 1
-
-    def __exit__(self, *_: object) -> None:
-        self._counts[self._uid] -= 1
-        if not self._counts[self._uid]:
-            del self._counts[self._uid]
+@contextmanager
+def _counted(counts: Counter[int], uid: int, more: int, most: tuple[int, int]) -> Iterator[None]:
+    """`most`: of all users, and of one. Raises Refused."""
+    if counts.total() + more > most[0] or counts[uid] + more > most[1]:
+        raise Refused("too many ask at once", hint="wait for those that you have open")
+    counts[uid] += more
+    try:
+        yield
+    finally:
+        counts[uid] -= more
+        if not counts[uid]:
+            del counts[uid]
 
 
 class _Audited:

@@ -14,6 +14,7 @@ from federation.errors import FedError
 
 MAX_LINE = 32 << 20  # bytes: an environment of 1 MiB and a list of 10,000 files, each byte escaped
 PORTION = 1 << 20  # bytes read or written at once
+BYTE_WEIGHT, PART_WEIGHT = 4, 128  # most bytes of memory that a byte, and a value with its place, of a line become
 
 _KINDS: dict[str, type[FedError]] = {
     kind.code: kind
@@ -35,9 +36,17 @@ def line(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content).encode("ascii") + b"\n"
 
 
+def weight(data: bytes) -> int:
+    """Most bytes that this part of a line takes once it is read."""
+    return BYTE_WEIGHT * len(data) + PART_WEIGHT * sum(map(data.count, (b",", b":", b"[", b"{")))
+
+
 def parsed(data: bytes) -> dict[str, Any]:
     """Raises ValueError."""
-    content = json.loads(data)
+    try:
+        content = json.loads(data)
+    except RecursionError:
+        raise ValueError("too many things are inside each other") from None
     if not isinstance(content, dict):
         raise ValueError("not an object")  # noqa: TRY004 - it is what was said that is wrong
     return content
