@@ -42,6 +42,7 @@ from federation.stage.outputs import Outputs
 from federation.stage.results import Results
 from federation.stage.spool import Spool
 from federation.store.writer import Writer
+from federation.tasks import end_process, ended, heed, together
 from federation.tidying import Written, tidied, tidy_jobs
 from slurm_plugin.agent.ready import tell_ready
 
@@ -115,7 +116,7 @@ class Daemon:
             stack.push_async_callback(self._writer.close)
             stack.push_async_callback(self._backends.close)
             task = asyncio.create_task(self._serve())
-            stack.push_async_callback(_ended, task)
+            stack.push_async_callback(ended, task)
             stack.push_async_callback(self._mover.close)
             stack.push_async_callback(self._bulk.inputs.close)
             port = await stack.enter_async_context(served(self._front, self._links, self._bulk))
@@ -128,11 +129,10 @@ class Daemon:
             yield task
 
     async def _serve(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.runner.run())
-            group.create_task(tidied(self._tidy_jobs, self._bulk.inputs.tidy, self._mover.tidy))
-            if self._overflow is not None:
-                group.create_task(self._overflow.run())
+        works = [self.runner.run(), tidied(self._tidy_jobs, self._bulk.inputs.tidy, self._mover.tidy)]
+        if self._overflow is not None:
+            works.append(self._overflow.run())
+        await together(*works)
 
     def _far(self, site: str) -> Far | None:
         return self._near if site == self.config.site else self._lines.remotes.get(site)
@@ -217,11 +217,6 @@ class Daemon:
         return written
 
 
-async def _ended(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
 def _make_state(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -258,13 +253,15 @@ async def reloaded(daemon: Daemon, reread: asyncio.Event) -> None:
         try:
             await daemon.reload()
         except FedError as error:
+            heed()
             log.warning("daemon.not_reloaded", extra={"why": str(error), "hint": error.hint})
         except Exception:
+            heed()
             log.exception("daemon.not_reloaded")
 
 
 async def run(path: Path) -> None:
-    """Until SIGTERM or SIGINT; SIGHUP reads fed.yaml again. Raises what broke."""
+    """Until SIGTERM or SIGINT; SIGHUP reads fed.yaml again. Raises what broke. Call it once a process."""
     stop, reread = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -275,9 +272,10 @@ async def run(path: Path) -> None:
         tell_ready()
         stopping, reloading = asyncio.create_task(_set(stop)), asyncio.create_task(reloaded(daemon, reread))
         await asyncio.wait((serving, stopping, reloading), return_when=asyncio.FIRST_COMPLETED)
-        for task in (stopping, reloading):
-            await _ended(task)
+        end_process()
+        await ended(stopping, reloading)
         for task in (serving, reloading):
             if task.done() and not task.cancelled():
                 task.result()
+    await ended(*(asyncio.all_tasks() - {asyncio.current_task()}))
     log.info("daemon.stopped")

@@ -39,6 +39,7 @@ from federation.model.token import Key
 from federation.ports import Executor, Mover, Now, Peers, now
 from federation.store.store import Store
 from federation.store.writer import Writer
+from federation.tasks import ended, heed, together
 
 log = logging.getLogger(__name__)
 
@@ -235,15 +236,14 @@ class Runner:
         """Until cancelled."""
         await self.act(lambda store: self.engine.start(store, self._clock()))
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._due())
-                group.create_task(self._every(ROOMS_S, self.tell_rooms))
-                group.create_task(self._every(ROOMS_S, self._tell_dropped))
-                group.create_task(self._every(FORGET_S, self._forget, first_s=FORGET_S))
+            await together(
+                self._due(),
+                self._every(ROOMS_S, self.tell_rooms),
+                self._every(ROOMS_S, self._tell_dropped),
+                self._every(FORGET_S, self._forget, first_s=FORGET_S),
+            )
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await ended(*self._tasks)
 
     async def _tell_dropped(self) -> None:
         if self.dropped:
@@ -269,6 +269,7 @@ class Runner:
         try:
             await call()
         except (StoreFull, Unavailable) as error:
+            heed()
             log.warning("site.waits", extra={"code": error.code, "why": str(error)})
             await asyncio.sleep(TICK_S)
 

@@ -30,6 +30,7 @@ from federation.proto.federation.v1.federation_pb2_grpc import add_FederationSer
 from federation.runner import Runner
 from federation.server.service import Bulk, Service
 from federation.stage.far import Remote
+from federation.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +77,16 @@ class Lines:
 
     remotes: dict[str, Remote] = field(default_factory=dict)
     tasks: dict[Address, "asyncio.Task[None]"] = field(default_factory=dict)
+    leaving: set["asyncio.Task[None]"] = field(default_factory=set)  # of peers that are struck off
 
     def follow(self, known: Links, keeper: Keeper, peers: Mapping[str, PeerRules]) -> None:
         """Dial these from now on, and nobody else."""
         wanted = {Address(site=name, address=peer.address) for name, peer in peers.items() if peer.address}
         for address in self.tasks.keys() - wanted:
-            self.tasks.pop(address).cancel()
+            task = self.tasks.pop(address)
+            task.cancel()
+            self.leaving.add(task)
+            task.add_done_callback(self.leaving.discard)
         for address in wanted - self.tasks.keys():
             self.tasks[address] = asyncio.create_task(known.keep(address.site, self.dial(address, keeper)))
 
@@ -150,8 +155,5 @@ async def served(front: Front, known: Links, bulk: Bulk) -> AsyncIterator[int]:
     try:
         yield port
     finally:
-        tasks = [watch, *front.lines.tasks.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(watch, *front.lines.tasks.values(), *front.lines.leaving)
         await server.stop(STOP_S)

@@ -11,6 +11,7 @@ from federation.model.states import Origin
 from federation.stage.holdings import Journal
 from federation.stage.spool import Spool
 from federation.store.store import Store
+from federation.tasks import heed
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +29,10 @@ async def tidied(*tidies: Callable[[], Awaitable[None]]) -> None:
             try:
                 await tidy()
             except Unavailable as error:  # the journal has too much to do now
+                heed()
                 log.info("daemon.not_tidied", extra={"why": str(error)})
             except Exception:
+                heed()
                 log.exception("daemon.not_tidied")
         await asyncio.sleep(TIDY_S)
 

@@ -23,6 +23,7 @@ from federation.model.messages import Room
 from federation.model.spec import JobSpec
 from federation.model.token import Key
 from federation.ports import Place, Seen, Sight
+from federation.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -138,8 +139,7 @@ class LocalExecutor:
                 self._tell(key)  # it runs
             await ends
         finally:
-            ends.cancel()
-            await asyncio.gather(ends, return_exceptions=True)
+            await ended(ends)
         self._started.pop(key, None)
         self._tell(key)
 

@@ -29,6 +29,7 @@ from federation.executors.transfer import Here
 from federation.model.spec import JobSpec
 from federation.model.states import Outcome
 from federation.model.token import Key
+from federation.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,7 @@ class SshFiles:
         self._turns = asyncio.Semaphore(FETCHES)
 
     async def close(self) -> None:
-        for task in tuple(self._fetching.values()):
-            task.cancel()
-        await asyncio.gather(*self._fetching.values(), return_exceptions=True)
+        await ended(*self._fetching.values())
 
     # -- to there
 

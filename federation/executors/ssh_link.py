@@ -23,6 +23,7 @@ from typing import TypeVar
 import paramiko
 
 from federation.errors import OutcomeUnknown, Unavailable
+from federation.tasks import ended
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -90,9 +91,7 @@ class SshLink:
 
     async def close(self) -> None:
         if self._watch is not None:
-            self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
+            await ended(self._watch)
         await asyncio.to_thread(self._drop)
         for threads in (self._threads, self._pinger):
             await asyncio.to_thread(threads.shutdown, cancel_futures=True)

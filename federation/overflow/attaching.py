@@ -33,6 +33,7 @@ from federation.overflow.widened import widened_as
 from federation.runner import Runner
 from federation.stage.spool import Spool
 from federation.store.store import Store
+from federation.tasks import heed
 from federation.wire.crossing import check_crosses
 
 log = logging.getLogger(__name__)
@@ -122,9 +123,11 @@ class Attaching:
                     why, wait_s = "its attempt before is not over yet", again_s
                     again_s = min(2 * again_s, LONGEST_WAIT_S)
             except Held as error:
+                heed()
                 log.info("proxy.held", extra={"job": visit.hello.job_id, "why": str(error)})
                 wait_s = HELD_S
             except (Unavailable, StoreFull) as error:
+                heed()
                 log.info("proxy.waits", extra={"job": visit.hello.job_id, "code": error.code, "why": str(error)})
                 why = str(error)
             told = (visit.hello.job_id, visit.hello.restarts) in self._told

@@ -21,6 +21,7 @@ from federation.errors import FedError, Refused, Unavailable
 from federation.overflow.attaching import Attaching, Stale
 from federation.overflow.frames import HEAD, MOST_HELLO, Ended, FromProxy, Hello, Refusal, from_proxy, length, to_proxy
 from federation.overflow.visit import Staff, Visit
+from federation.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -119,9 +120,7 @@ class Gateway:
             gone = not working.done() or working.exception() is not None
             return working.result() if working.done() else await _raised(listening_to)
         finally:
-            for task in (listening_to, working):
-                task.cancel()
-            await asyncio.gather(listening_to, working, return_exceptions=True)
+            await ended(listening_to, working)
             if self._visits.get(visit.hello.job_id) is visit:
                 del self._visits[visit.hello.job_id]
             await visit.close(gone=gone)

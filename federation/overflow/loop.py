@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from federation.errors import FedError
+from federation.tasks import heed
 from slurm_plugin.errors import VgpuError
 
 log = logging.getLogger(__name__)
@@ -34,10 +35,12 @@ class Loop:
         try:
             self.problem = await self._look() or ""
         except (FedError, VgpuError) as error:
+            heed()
             self.problem = str(error)
             if self.problem != before:
                 log.warning("overflow.not_looked", extra=extra | {"why": self.problem})
         except Exception as error:
+            heed()
             self.problem = fault(error)
             if self.problem != before:
                 log.exception("overflow.failed", extra=extra)

@@ -1,6 +1,5 @@
 """Overflow in service, put together from fed.yaml's `overflow:` and what the daemon has."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,6 +28,7 @@ from federation.ports import now
 from federation.runner import Runner
 from federation.stage.mover import Mover
 from federation.stage.spool import Spool
+from federation.tasks import together
 from slurm_plugin.slurm.commands import SlurmCommands
 from slurm_plugin.slurm.process import Runner as Commands
 from slurm_plugin.slurm.queue import Pool
@@ -125,8 +125,5 @@ class Overflow:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.nodes.run())
-            for loop in self.loops:
-                if loop is not self.nodes.loop:
-                    group.create_task(loop.run())
+        others = (loop.run() for loop in self.loops if loop is not self.nodes.loop)
+        await together(self.nodes.run(), *others)

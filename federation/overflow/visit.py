@@ -31,6 +31,7 @@ from federation.overflow.relay import Part, Relay
 from federation.overflow.slurm_side import SlurmSide
 from federation.runner import Runner
 from federation.stage.mover import Mover
+from federation.tasks import ended, heed
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +111,13 @@ class Visit:
         try:
             await asyncio.wait((hears, may_end), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (hears, may_end):
-                task.cancel()
-            await asyncio.gather(hears, may_end, return_exceptions=True)
+            await ended(hears, may_end)
 
     async def hears(self, heard: Heard) -> None:
         try:
             ends = await self.staff.side.heard(self.hello.job_id, heard)
         except FedError as error:  # what Slurm has on record of it is looked at every few seconds
+            heed()
             log.warning("burst.signal_lost", extra={"job": self.hello.job_id, "why": str(error)})
             return
         if ends in _STOPPED:
@@ -190,8 +190,7 @@ class Visit:
             with suppress(TimeoutError):
                 async with asyncio.timeout(ANSWERS_S if gone else 0):
                     await self._heard.join()
-            self._answering.cancel()
-            await asyncio.gather(self._answering, return_exceptions=True)
+            await ended(self._answering)
 
     async def refused(self, why: str) -> bytes:
         """Nothing of it is to run. Its last frame: of a job that Slurm is ending, no word in its output."""

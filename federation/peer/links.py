@@ -13,6 +13,7 @@ from federation.model.messages import Message
 from federation.peer.session import Border, Session
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.proto.federation.v1.federation_pb2_grpc import FederationStub
+from federation.tasks import heed
 from federation.wire.convert import MAX_MESSAGE_BYTES
 
 log = logging.getLogger(__name__)
@@ -64,13 +65,14 @@ class Links:
                     call = FederationStub(channel).Control(session.outgoing())
                     await self.serve(session, aiter(call))
             except (FedError, grpc.aio.AioRpcError) as error:
+                heed()
                 why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
                 log.info("peer.unreachable", extra={"site": site, "why": why, "again_in_s": wait_s})
             except asyncio.CancelledError:  # gRPC's too, of a call whose requests failed
-                if (task := asyncio.current_task()) is None or task.cancelling():
-                    raise
+                heed()
                 log.warning("peer.cut", extra={"site": site, "again_in_s": wait_s})
             except Exception:
+                heed()
                 log.exception("peer.failed", extra={"site": site, "again_in_s": wait_s})
             wait_s = FIRST_REDIAL_S if session.agreed else wait_s
             await asyncio.sleep(wait_s)
@@ -90,4 +92,11 @@ class Links:
             if session in sessions:
                 sessions.remove(session)
                 if not sessions:
-                    await self._linked(session.site, False)
+                    await self._cut(session.site)
+
+    async def _cut(self, site: str) -> None:
+        """What ended the session is told by who ended it, and by no fault of this."""
+        try:
+            await self._linked(site, False)
+        except FedError as error:
+            log.warning("peer.cut_not_told", extra={"site": site, "code": error.code, "why": str(error)})

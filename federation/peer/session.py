@@ -17,6 +17,7 @@ from federation.model.messages import MOST_CHANGES, Busy, Changes, Message, Subm
 from federation.model.token import Key
 from federation.peer.weight import weight
 from federation.proto.federation.v1 import federation_pb2 as pb
+from federation.tasks import ended, heed
 from federation.wire.convert import MAX_MESSAGE_BYTES, from_wire, to_wire
 from federation.wire.hello import BATCHES, OVER, SUBMITS, Agreed, agree, hello
 
@@ -207,7 +208,7 @@ class Session:
         finally:
             self._ended = True
             self._to_send.set()
-            handing.cancel()
+            await ended(handing)
 
     async def _hello(self, incoming: AsyncIterator[pb.Envelope]) -> Agreed:
         try:
@@ -259,8 +260,10 @@ class Session:
             try:
                 await self._border.receive(self.site, messages)
             except FedError as error:
+                heed()
                 log.warning("message.failed", extra={"site": self.site, "code": error.code, "why": str(error)})
             except Exception:  # a fault of ours, with one message: the link is as good as it was
+                heed()
                 log.exception("message.failed", extra={"site": self.site})
             self._give_credit(sum(isinstance(one, Submit) for one in messages))
 

@@ -74,8 +74,10 @@ async def connected(far: Far, keeper: Keeper, clock: Clock, options: Options = (
     try:
         with keeper.listening(look):
             yield line.channel
-    except asyncio.CancelledError:
-        if task is None or refusal is None or task.uncancel():  # somebody else has cancelled it, too
+    except BaseException as error:  # our own cancellation may have become another error on its way
+        if task is None or refusal is None:
+            raise
+        if task.uncancel() and isinstance(error, asyncio.CancelledError):  # somebody else has cancelled it, too
             raise
         raise refusal from None
     finally:

@@ -16,6 +16,7 @@ from federation.proto.federation.v1.federation_pb2_grpc import FederationService
 from federation.stage.inputs import Inputs
 from federation.stage.outputs import Outputs
 from federation.stage.results import Results
+from federation.tasks import ended
 from federation.wire.status import to_status
 
 T = TypeVar("T")
@@ -115,10 +116,13 @@ async def _aborted(context: Any, error: FedError) -> NoReturn:
 
 async def _ended(writing: asyncio.Task[None]) -> None:
     """Let a write that has begun come to its end: gRPC can't say why it ends a stream in the middle of one."""
-    await asyncio.wait((writing,), timeout=LAST_WRITE_S)
-    writing.cancel()
+    try:
+        await asyncio.wait((writing,), timeout=LAST_WRITE_S)
+    finally:
+        await ended(writing)
     with suppress(asyncio.CancelledError, grpc.aio.UsageError):
-        await writing
+        if writing.done():
+            writing.result()
 
 
 async def _write(envelopes: AsyncIterator[pb.Envelope], context: _Context) -> None:

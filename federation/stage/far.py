@@ -13,6 +13,7 @@ from federation.proto.federation.v1.federation_pb2_grpc import FederationStub
 from federation.stage.inputs import Inputs
 from federation.stage.outputs import Outputs
 from federation.stage.results import Results
+from federation.tasks import heed
 from federation.wire.status import from_status
 
 
@@ -124,6 +125,5 @@ def _told() -> Iterator[None]:
     except grpc.aio.UsageError:  # the channel was closed when its link was cut
         raise Unavailable("the link was cut") from None
     except asyncio.CancelledError:  # gRPC's too, of a call that it gave up itself
-        if (task := asyncio.current_task()) is None or task.cancelling():
-            raise
+        heed()
         raise Unavailable("the call was given up") from None

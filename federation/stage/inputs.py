@@ -24,6 +24,7 @@ from federation.stage.heap import Heap
 from federation.stage.holdings import Held, Holdings, Watching
 from federation.stage.kept import Kept
 from federation.stage.threads import in_thread
+from federation.tasks import ended, heed
 from federation.wire.convert import key_from_wire
 
 T = TypeVar("T")
@@ -157,10 +158,7 @@ class Inputs:
                     await in_thread(self._heap(key).drop)
 
     async def close(self) -> None:
-        tasks = list(self._waiting.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*self._waiting.values())
 
     def _watch(self, key: Key) -> None:
         if key not in self._waiting:
@@ -184,6 +182,7 @@ class Inputs:
         try:
             return bool(await self._holdings.staging([key]))
         except FedError:  # the journal can't tell now
+            heed()
             return True
 
     def _kept(self, site: str, held: Held) -> Kept:

@@ -18,6 +18,7 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.far import Far
 from federation.stage.spool import PRIVATE, STREAMS
 from federation.stage.threads import in_thread
+from federation.tasks import ended
 from federation.wire.convert import key_to_wire
 from slurm_plugin import atomic
 
@@ -150,9 +151,9 @@ class Pull:
             known = json.loads((self.folder / "pulled.json").read_bytes())
         except FileNotFoundError:
             return
-        for name, (durable, ended, gaps) in known.items():
+        for name, (durable, over, gaps) in known.items():
             gaps = [(offset, length) for offset, length in gaps]
-            self.streams[name] = Stream(durable=durable, written=durable, ended=ended, gaps=gaps)
+            self.streams[name] = Stream(durable=durable, written=durable, ended=over, gaps=gaps)
 
 
 @asynccontextmanager
@@ -180,8 +181,7 @@ async def _ahead(parts: AsyncIterator[pb.OutputPart]) -> AsyncIterator[Callable[
     try:
         yield following
     finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+        await ended(reading)
 
 
 def _write_all(handle: int, data: bytes, offset: int) -> None:

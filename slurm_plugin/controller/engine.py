@@ -240,7 +240,8 @@ class Engine:
         query_s = self.desk.books.query_s
         await asyncio.sleep(min(EVENT_MOST_S, max(DEBOUNCE_S, EVENT_SHARE * query_s)))
         try:
-            await asyncio.wait_for(self.desk.wake.wait(), min(POLL_MOST_S, max(POLL_S, POLL_SHARE * query_s)))
+            async with asyncio.timeout(min(POLL_MOST_S, max(POLL_S, POLL_SHARE * query_s))):
+                await self.desk.wake.wait()
         except TimeoutError:
             return
         await asyncio.sleep(DEBOUNCE_S)

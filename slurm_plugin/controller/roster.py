@@ -77,7 +77,8 @@ class Member:
         self.pool_gpus = tuple(gpu.uuid for gpu in self.gpus or () if gpu.uuid and self.group.takes(gpu.index))
         if self.inventory is not None and self.gpus is not None:
             waiting = (prolog.job_id for prolog in self.inventory.waiting)
-            self.view = NodeView.of(self.gpus, grants_from_wire(self.inventory), self.group, waiting)
+            grants, garbled = grants_from_wire(self.inventory), self.inventory.garbled
+            self.view = NodeView.of(self.gpus, grants, self.group, waiting, garbled)
 
     def say(self, message: pb.ToAgent) -> None:
         """Queue a message for the agent; one that does not read is thrown out, and comes back with a new session."""
@@ -151,7 +152,8 @@ class Roster(Mapping[str, Member]):
     async def welcome(self, received: AsyncIterator[pb.FromAgent], peer: str) -> Hello:
         """Wait for an agent's first word, its inventory. Raises LinkError, ConfigError (a node that is not ours)."""
         try:
-            first = await asyncio.wait_for(anext(received), FIRST_WORD_S)
+            async with asyncio.timeout(FIRST_WORD_S):
+                first = await anext(received)
         except (TimeoutError, StopAsyncIteration):
             raise LinkError("the agent sent no inventory") from None
         name = first.inventory.node

@@ -124,7 +124,8 @@ class Link:
 
     async def _check(self, call: Any, nonce: str, wait_s: float) -> None:
         try:
-            metadata = dict(await asyncio.wait_for(call.initial_metadata(), wait_s) or ())
+            async with asyncio.timeout(wait_s):
+                metadata = dict(await call.initial_metadata() or ())
             if METADATA_KEY not in metadata and call.done():
                 raise _translated(await call.code(), await call.details())  # refused before it answered
         except TimeoutError:

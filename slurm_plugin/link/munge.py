@@ -58,7 +58,8 @@ class Munge:
 
     async def _run(self, argv: tuple[str, ...], stdin: bytes) -> bytes:
         try:
-            await asyncio.wait_for(self._slots.acquire(), ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                await self._slots.acquire()
         except TimeoutError:
             raise LinkError(f"{AT_ONCE} other munge programs took all of {ANSWER_S:g} s") from None
         try:
@@ -76,7 +77,8 @@ async def _run(argv: tuple[str, ...], stdin: bytes) -> bytes:
     except OSError as error:
         raise LinkError(f"{argv[0]} could not be started: {error.strerror or error}") from error
     try:
-        out, err = await asyncio.wait_for(process.communicate(stdin), ANSWER_S)
+        async with asyncio.timeout(ANSWER_S):
+            out, err = await process.communicate(stdin)
     except (TimeoutError, asyncio.CancelledError) as gone:
         process.kill()
         await process.wait()

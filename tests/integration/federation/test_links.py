@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from federation.errors import Unavailable
 from federation.model.messages import Message
 from federation.peer.links import OPTIONS, Links
 from federation.peer.session import Border, Session
@@ -109,6 +110,23 @@ async def test_a_server_that_goes_and_comes_is_dialled_again(ends: tuple[End, En
                     await asyncio.wait_for(edge.heard.wait(), 30)
                     await until(lambda: all_done(edge.site, [token]))
     assert list(hpc.site.backend.ran.values()) == [1]
+
+
+async def test_a_link_that_is_cut_when_nobody_can_be_told_is_not_dialled_again(
+    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a peer is struck off, or the daemon ends, and the journal takes nothing more."""
+    edge, hpc = ends
+    linked = asyncio.Event()
+
+    async def tell(site: str, up: bool) -> None:
+        if not up:
+            raise Unavailable("the journal is closed")
+        linked.set()
+
+    monkeypatch.setattr(edge.links, "_linked", tell)
+    async with up(edge), up(hpc), hpc.served() as port, asyncio.timeout(30), edge.dialling("hpc", port):
+        await linked.wait()
 
 
 @pytest.mark.parametrize("at", ["edge", "hpc"])

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from federation.errors import ConfigError, Untrusted
+from federation.errors import ConfigError, Unavailable, Untrusted
 from federation.pki.authority import SITE_FILE
 from federation.pki.credentials import Keeper
 from federation.pki.dial import Far, connected, dial
@@ -71,6 +71,42 @@ async def test_a_caller_gives_up_a_server_that_is_revoked(tmp_path: Path) -> Non
         calling.cancel()  # somebody else's cancel is what it is
         with pytest.raises(asyncio.CancelledError):
             await calling
+
+
+@pytest.mark.parametrize("cleans_up", [True, False])
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_a_server_that_is_given_up_as_its_caller_is_cancelled(
+    tmp_path: Path, cancelled: bool, cleans_up: bool
+) -> None:
+    """At one moment, and what is cleaned up then may fail: only who was cancelled by somebody else is cancelled."""
+    sites = world(tmp_path, "edge", "hpc")
+    edge = sites.keeper("edge")
+    opened = asyncio.Event()
+
+    async def calls(address: str) -> None:
+        async with connected(Far(site="hpc", address=address), edge, now):
+            try:
+                opened.set()
+                await asyncio.Event().wait()
+            finally:
+                if cleans_up:
+                    raise Unavailable("the journal is closed")
+
+    async def caller(address: str) -> int:
+        with pytest.raises(Untrusted if cleans_up or not cancelled else asyncio.CancelledError):
+            await calls(address)
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    async with served(sites, "hpc") as hpc:
+        calling = asyncio.create_task(caller(hpc.address))
+        await asyncio.wait_for(opened.wait(), WAIT_S)
+        sites.revoke("hpc", told=("edge",))
+        assert edge.reload()
+        if cancelled:
+            calling.cancel()
+        assert await asyncio.wait_for(calling, WAIT_S) == cancelled
 
 
 async def test_a_channel_does_not_connect_to_a_certificate_that_it_has_not_judged(tmp_path: Path) -> None:
