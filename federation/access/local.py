@@ -14,6 +14,7 @@ from typing import Protocol
 
 from federation.errors import ConfigError, Refused
 from federation.pki.files import check_place
+from federation.tasks import ended
 
 BACKLOG = 128
 LINE_BYTES = 1 << 16  # of one connection that wait here to be read, about
@@ -93,9 +94,7 @@ async def served(path: Path, serve: Serve) -> AsyncIterator[None]:
         yield
     finally:
         server.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*tasks)
         await asyncio.to_thread(path.unlink, missing_ok=True)
 
 

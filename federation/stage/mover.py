@@ -25,6 +25,7 @@ from federation.stage.holdings import Journal
 from federation.stage.pull import Pull
 from federation.stage.push import push
 from federation.stage.spool import Spool
+from federation.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -92,14 +93,10 @@ class Mover:
 
     async def unfollow(self, key: Key) -> None:
         if (task := self._tasks.get(("follow", key))) is not None:
-            task.cancel()
-            await asyncio.wait((task,))
+            await ended(task)
 
     async def close(self) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*self._tasks.values())
 
     # -- what runs
 

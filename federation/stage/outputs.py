@@ -21,6 +21,7 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.growth import Growth
 from federation.stage.holdings import Holdings, Watching
 from federation.stage.threads import in_thread
+from federation.tasks import ended
 from federation.wire.convert import key_from_wire
 
 log = logging.getLogger(__name__)
@@ -64,10 +65,7 @@ class Outputs:
                     asking.result()
                     return
         finally:
-            tasks = [asking, waiting, *(feed.task for feed in feeds.values())]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await ended(asking, waiting, *(feed.task for feed in feeds.values()))
 
     async def _take(
         self,
