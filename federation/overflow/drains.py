@@ -1,9 +1,10 @@
-"""Undoing what Slurm does to a virtual node when it has used a job's id twice.
+"""Undoing what Slurm does to a virtual node of its own after a daemon of its was killed.
 
 A slurmctld that is killed forgets jobs and gives their ids to the next ones. A slurmd that still knows one refuses the
-other: Slurm then drains the node and holds the job. Nothing of a user's runs on a virtual node, and what runs elsewhere
-is told apart by more than an id. So the node is resumed, and the jobs that were refused in our partition are released,
-each a few times. A drain for any other reason is somebody's, and left alone.
+other. A slurmd that is killed forgets which prologs it has run, and refuses the jobs that it had run them for. Slurm
+then drains the node and holds the job. Nothing of a user's runs on a virtual node, and what runs elsewhere is told apart
+by more than an id. So the node is resumed, and the jobs that were refused in our partition are released, each a few
+times. A drain for any other reason is somebody's, and left alone.
 
 Crash: the next daemon finds the node as this one did; a job that is still held then is for an admin to release.
 """
@@ -19,7 +20,7 @@ from federation.overflow.burst import SlurmJob
 from federation.overflow.loop import Loop
 from federation.overflow.slurm_site import SlurmSite
 from federation.ports import Now
-from slurm_plugin.controller.drains import drained_twice
+from slurm_plugin.controller.drains import drained_by_itself
 from slurm_plugin.ports import SlurmNode
 
 log = logging.getLogger(__name__)
@@ -54,13 +55,13 @@ class Drains:
         """Raises SlurmError, FedError: Slurm does not answer, or says no."""
         now = self._clock().mono
         names = tuple(name for nodes in self._config().nodes.values() for name in nodes.names)
-        drained = [node.name for node in await self._slurm.nodes(names) if drained_twice(node)]
+        drained = {node.name: node.reason for node in await self._slurm.nodes(names) if drained_by_itself(node)}
         self._since = {name: self._since.get(name, now) for name in drained}
         if drained:
             self._until = now + RELEASE_S
         for name in drained:
             if now - self._since[name] >= PATIENCE_S:
-                log.warning("drain.resume", extra={"node": name})
+                log.warning("drain.resume", extra={"node": name, "reason": drained[name]})
                 await self._slurm.resume(name)
         if now < self._until and not drained:
             await self._release()

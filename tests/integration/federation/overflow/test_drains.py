@@ -1,4 +1,4 @@
-"""A virtual node that Slurm has drained for an id used twice serves again; one that somebody drained stays so."""
+"""A virtual node that Slurm has drained after a kill serves again; one that somebody drained stays so."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,8 @@ from slurm_plugin.ports import SlurmNode
 from slurm_plugin.slurm.process import Site
 from tests.integration.federation.overflow.stand import JOB, Clock, FakeSlurm
 
-TWICE = "Duplicate jobid [root@1700000000]"
+AT = 1_700_000_000  # of a drain
+TWICE, PROLOG = f"Duplicate jobid [root@{AT}]", f"Prolog error [root@{AT}]"
 NODE = SlurmNode(
     name="cloud-1",
     state="IDLE+DRAIN",
@@ -82,18 +83,19 @@ class Scene:
         return [told[1] for told in self.slurm.told if told[0] == "release"]
 
 
-async def test_it_is_resumed_after_a_moment_and_what_it_refused_is_released() -> None:
-    scene = Scene()
+@pytest.mark.parametrize("node", [NODE, replace(NODE, reason=PROLOG, slurmd_started_at=AT - 20)])
+async def test_it_is_resumed_after_a_moment_and_what_it_refused_is_released(node: SlurmNode) -> None:
+    scene = Scene(node)
     scene.slurm.put(REFUSED)
     await scene.looks(0)
-    assert scene.nodes.node == NODE
+    assert scene.nodes.node == node
     await scene.looks(PATIENCE_S)
     assert scene.nodes.node.state == "IDLE"
     await scene.looks(1)
     assert scene.released == ["12"]
 
 
-@pytest.mark.parametrize("reason", ["bad fan", "Duplicate jobid, see ticket 7 [ann@1]", ""])
+@pytest.mark.parametrize("reason", ["bad fan", "Duplicate jobid, see ticket 7 [ann@1]", PROLOG, ""])
 async def test_a_drain_of_somebodys_stays(reason: str) -> None:
     scene = Scene(replace(NODE, reason=reason))
     scene.slurm.put(REFUSED)
