@@ -181,6 +181,7 @@ class Agent:
             unconfined=self.cgroup.why_not,
             unseen=self._unseen,
             fault=self.runs.ledger.fault,
+            garbled=self.runs.claims.garbled,
         )
 
     def _profile_of(self, slice_uuid: str) -> str:

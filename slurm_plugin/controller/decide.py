@@ -60,7 +60,7 @@ class _Node:
 
     state: NodeState
     unbound: Mapping[str, int]  # class -> slices that running jobs still have to take
-    stuck: Mapping[str, int]  # class -> slices that Slurm counts as used by jobs that have none, and take none
+    stuck: Mapping[str, int]  # class -> slices that Slurm counts as used by jobs that have none here, and take none
     starting: bool  # one of those jobs is young: its prolog may be taking a slice at this moment
     reserved: Mapping[str, str]
     layout: NodeLayout
@@ -212,7 +212,9 @@ def _node(state: State, node: NodeState, jobs: Iterable[QueuedJob]) -> _Node:
     starting = False
     for job in jobs:
         starting = starting or state.now - job.started_at < STUCK_S
-        takes = stuck if (lost := _has_lost_its_prolog(state, node, job)) else unbound
+        garbled = job.job_id in node.view.garbled
+        lost = not garbled and _has_lost_its_prolog(state, node, job)
+        takes = stuck if lost or garbled else unbound
         for item in job.gres:
             if item.name == state.config.gres.name and item.type:
                 takes[item.type] = takes.get(item.type, 0) + item.count

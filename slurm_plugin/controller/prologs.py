@@ -24,7 +24,7 @@ ENDED_IN_PROLOG_S = 60.0  # one that slurmctld remembers in its prolog: that may
 
 
 def lost_prologs(state: State) -> tuple[LostProlog, ...]:
-    """Oldest first. Not those that an agent keeps waiting, or on a node whose agent is away or can't tell.
+    """Oldest first. Not those that an agent keeps waiting, or on a node whose agent is away or can't tell of them.
 
     That a job has ended is only likely: slurmctld must have started later than it, which is for who acts to ask.
     """
@@ -60,7 +60,7 @@ def _told(job: QueuedJob, nodes: tuple[str, ...]) -> LostProlog:
 
 
 def _tells(node: NodeState, job: QueuedJob) -> bool:
-    return node.agent is Agent.CONNECTED and not node.fault and job.job_id not in node.view.waiting
+    return node.agent is Agent.CONNECTED and not node.fault and job.job_id not in node.view.waiting | node.view.garbled
 
 
 def _is_lost(node: NodeState, job: QueuedJob, now: float) -> bool:

@@ -43,6 +43,11 @@ class Member:
     outbox: "asyncio.Queue[pb.ToAgent | None] | None" = None
 
     @property
+    def other_gpus(self) -> tuple[str, ...]:
+        """UUIDs of those that were told of and are not the pool's."""
+        return tuple(gpu.uuid for gpu in self.gpus or () if gpu.uuid and gpu.uuid not in self.pool_gpus)
+
+    @property
     def fault(self) -> str:
         return self.inventory.fault if self.inventory is not None else ""
 

@@ -53,10 +53,16 @@ class NodeView:
     held: tuple[tuple[tuple[int, int], str], ...] = ()  # of each usable slice that is held: (job, started at), profile
     bound: Mapping[tuple[int, int], float] = field(default_factory=dict)  # (job, started at) of every grant -> made at
     waiting: frozenset[int] = frozenset()  # jobs whose prologs wait for a slice
+    garbled: frozenset[int] = frozenset()  # jobs whose grants can't be read: what they have is in no slice here
 
     @classmethod
     def of(
-        cls, gpus: tuple[Gpu, ...], grants: tuple[Grant, ...], group: NodeGroup, waiting: Iterable[int] = ()
+        cls,
+        gpus: tuple[Gpu, ...],
+        grants: tuple[Grant, ...],
+        group: NodeGroup,
+        waiting: Iterable[int] = (),
+        garbled: Iterable[int] = (),
     ) -> "NodeView":
         usable = (gpu for gpu in gpus if group.takes(gpu.index) and not gpu.fault)
         holder = {uuid: grant for grant in grants for uuid in grant.slices}
@@ -69,6 +75,7 @@ class NodeView:
             held=tuple(((run.job_id, run.started_at), profile) for run, profile in runs),
             bound={(grant.run.job_id, grant.run.started_at): grant.made_at for grant in grants},
             waiting=frozenset(waiting),
+            garbled=frozenset(garbled),
         )
 
 

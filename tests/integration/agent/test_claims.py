@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.agent.config import AgentConfig
+from slurm_plugin.agent.daemon import Adapters, Agent
 from slurm_plugin.errors import SlurmUnavailable
 from slurm_plugin.model import Gpu, Instance
 from tests.integration.agent.bench import BIG, FIRST, SECOND, Bench
+from tests.integration.agent.test_starts import nobody
+from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu
 from tests.unit.nvml.hiders import USER
 
 
@@ -34,6 +38,14 @@ def garble(bench: Bench, job_id: int) -> Path:
     path = bench.folder / f"grants/{job_id}.json"
     path.write_text("{garbage")
     return path
+
+
+def test_its_job_is_named_to_the_controller(tmp_path: Path) -> None:
+    """Who is named is not taken for ended, as one without a grant would be."""
+    config = AgentConfig(node="n1", controller="nowhere:1", state_dir=tmp_path)
+    agent = Agent(config, Adapters(slurm=FakeSlurm(), gpus=FakeGpus(gpu("A")), dial=nobody))
+    agent.runs.claims.garbled.add(7)
+    assert list(agent.inventory(1).garbled) == [7]
 
 
 def silent() -> None:

@@ -216,6 +216,22 @@ def test_a_slice_is_kept_for_a_job_until_it_is_past_its_prolog_and_for_its_minut
     assert decide(state(waits, jobs=(stuck,))).gres["n1"][0] == vgpu("1g.10gb", 7)
 
 
+@pytest.mark.parametrize("started_at", [40, 100])
+def test_a_job_whose_grant_can_not_be_read_takes_no_slice_more_and_is_not_to_be_requeued(started_at: int) -> None:
+    """What it has is withheld, and so no slice here."""
+    one = gpu("a", SEVEN)
+    its, *others = one.instances
+    garbled = node(
+        "n1",
+        replace(one, instances=(replace(its, foreign=True), *others)),
+        slurm=slurm_node("n1", used=[vgpu("1g.10gb")]),
+    )
+    garbled = replace(garbled, view=replace(garbled.view, garbled=frozenset({5})))
+    decision = decide(state(garbled, jobs=(running(5, "1g.10gb", started_at=started_at),)))
+    assert decision.gres["n1"][0] == vgpu("1g.10gb", 1 + 6)
+    assert "n1" not in decision.problems
+
+
 def test_a_job_that_starts_beside_one_that_has_lost_its_prolog_has_its_slice_kept() -> None:
     used = slurm_node("n1", used=[vgpu("1g.10gb", 2)])
     jobs = (running(5, "1g.10gb", started_at=40), running(6, "1g.10gb"))

@@ -36,6 +36,12 @@ def test_a_grant_of_its_run_on_one_node_is_enough_to_leave_it(started_at: int, e
     assert bool(lost_prologs(state(one("n1", started_at=started_at), one("n2")))) is ended
 
 
+def test_one_whose_grant_its_agent_can_not_read_is_left() -> None:
+    there = one("n1")
+    unread = replace(there, view=replace(there.view, garbled=frozenset({7})))
+    assert (len(lost_prologs(state(there))), lost_prologs(state(unread))) == (1, ())
+
+
 def test_one_that_is_remembered_in_its_prolog_has_longer() -> None:
     def found(now: float) -> tuple[LostProlog, ...]:
         there = state(one("n1"), now=now)

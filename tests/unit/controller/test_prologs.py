@@ -74,8 +74,9 @@ def test_one_node_of_two_is_enough() -> None:
         lambda there: replace(there, agent=Agent.EXPECTED),
         lambda there: replace(there, fault="disk full"),
         lambda there: replace(there, view=replace(there.view, waiting=frozenset({7}))),
+        lambda there: replace(there, view=replace(there.view, garbled=frozenset({7}))),
     ],
-    ids=["away", "expected", "faulty", "keeps-it-waiting"],
+    ids=["away", "expected", "faulty", "keeps-it-waiting", "garbled-grant"],
 )
 def test_nothing_is_lost_where_an_agent_does_not_tell_or_keeps_it_waiting(
     unknown: Callable[[NodeState], NodeState],

@@ -315,6 +315,7 @@ class Inventory(_message.Message):
     UNCONFINED_FIELD_NUMBER: _builtins.int
     FAULT_FIELD_NUMBER: _builtins.int
     UNSEEN_FIELD_NUMBER: _builtins.int
+    GARBLED_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     revision: _builtins.int
     """grows by one with each change, from agent start"""
@@ -339,6 +340,10 @@ class Inventory(_message.Message):
     def alarms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what the agent found wrong, one line each"""
 
+    @_builtins.property
+    def garbled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """jobs that may be running and whose grants can't be read: what they have is withheld"""
+
     def __init__(
         self,
         *,
@@ -354,10 +359,11 @@ class Inventory(_message.Message):
         unconfined: _builtins.str = ...,
         fault: _builtins.str = ...,
         unseen: _builtins.str = ...,
+        garbled: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "clock", b"clock", "fault", b"fault", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "unseen", b"unseen", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "clock", b"clock", "fault", b"fault", "garbled", b"garbled", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "unseen", b"unseen", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -563,6 +569,7 @@ class Offers(_message.Message):
     GPUS_FIELD_NUMBER: _builtins.int
     OBSERVE_FIELD_NUMBER: _builtins.int
     RESET_GPUS_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
     observe: _builtins.bool
     """the agent binds what is there, and changes nothing else"""
     reset_gpus: _builtins.bool
@@ -575,6 +582,10 @@ class Offers(_message.Message):
     def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """UUIDs of this node's GPUs in the pool: only there may the agent bind, seal and cut just in time"""
 
+    @_builtins.property
+    def others(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """UUIDs of GPUs the agent has told of that are not the pool's: what it knows of them can go"""
+
     def __init__(
         self,
         *,
@@ -583,10 +594,11 @@ class Offers(_message.Message):
         gpus: _abc.Iterable[_builtins.str] | None = ...,
         observe: _builtins.bool = ...,
         reset_gpus: _builtins.bool = ...,
+        others: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "gpus", b"gpus", "observe", b"observe", "offers", b"offers", "reset_gpus", b"reset_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "gpus", b"gpus", "observe", b"observe", "offers", b"offers", "others", b"others", "reset_gpus", b"reset_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
