@@ -1,10 +1,10 @@
 """Undoing what Slurm does to a virtual node of its own after a daemon of its was killed.
 
-A slurmctld that is killed forgets jobs and gives their ids to the next ones. A slurmd that still knows one refuses the
-other. A slurmd that is killed forgets which prologs it has run, and refuses the jobs that it had run them for. Slurm
-then drains the node and holds the job. Nothing of a user's runs on a virtual node, and what runs elsewhere is told apart
-by more than an id. So the node is resumed, and the jobs that were refused in our partition are released, each a few
-times. A drain for any other reason is somebody's, and left alone.
+A slurmctld that is killed forgets jobs and gives their ids to the next ones. A slurmd that still knows one refuses
+the other. A slurmd that is killed forgets which prologs it has run, and refuses the jobs that it had run them for.
+Slurm then drains the node and holds the job. Nothing of a user's runs on a virtual node, and what runs elsewhere is
+told apart by more than an id. So the node is resumed, and the jobs that were refused in our partition are released,
+each a few times. A drain for any other reason is somebody's, and left alone.
 
 Crash: the next daemon finds the node as this one did; a job that is still held then is for an admin to release.
 """
