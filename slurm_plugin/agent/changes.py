@@ -51,7 +51,7 @@ class Changes:
         self._locks: dict[str, asyncio.Lock] = {}
         self._quarantine = Quarantine()
         self._unread: set[str] = set()  # GPUs that the book has only as they once were
-        self._settled = False  # every GPU has been brought to its layout once since this agent started
+        self._settled: set[str] = set()  # GPUs that were brought to their layout once since this agent started
         self.first_pause_s = FIRST_PAUSE_S
 
     async def open(self) -> None:
@@ -69,20 +69,23 @@ class Changes:
         fault = self._journal.refused.get(gpu.uuid) or self._quarantine.why(gpu.uuid)
         if record is None:
             return replace(gpu, fault=gpu.fault or fault)
-        if not self._settled and not layout.is_reached(gpu, record):
+        unsettled = gpu.uuid in self._book.terms.changeable and gpu.uuid not in self._settled
+        if unsettled and not layout.is_reached(gpu, record):
             fault = fault or "its layout is being restored"
         return replace(layout.marked(gpu, record, granted), fault=gpu.fault or fault)
 
     async def follow(self, gpus: Iterable[Gpu]) -> None:
-        """GPUs that come into the pool are taken as they are; those that leave it are forgotten."""
+        """GPUs that come into the pool are taken as they are; those that leave it are forgotten.
+
+        One that could not be read when the controller was told of the others has not left it.
+        """
         terms, pool = self._book.terms, self._book.terms.changeable
-        told = bool(terms.classes) and not terms.observe
         come = [
             gpu
             for gpu in gpus
             if gpu.uuid in pool and gpu.mig is MigMode.ENABLED and not gpu.fault and self._journal.is_new(gpu.uuid)
         ]
-        gone = [uuid for uuid in self._journal if told and uuid not in pool]
+        gone = [uuid for uuid in self._journal if uuid in terms.others and not terms.observe]
         if come or gone:
             await self._threads.disk(self._follow, come, gone)
 
@@ -121,18 +124,19 @@ class Changes:
         log.info("step.made", extra={"gpu": step.gpu, "gone": step.destroy, "made": step.create})
 
     async def tend(self, *, all_: bool = False) -> None:
-        """Bring GPUs back that are not as the pool needs them: without MIG, reset, a step open.
+        """Bring GPUs back that are not as the pool needs them: without MIG, reset, a step open, not read before.
 
         `all_`: every GPU to its layout, as far as there is room. Those in quarantine only when they are due.
         """
         await self._threads.disk(self._journal.look_again)
         await self._refresh("")
+        seen = set(self._pool()) - self._unread
         for uuid in self._pool():
             async with self._lock(uuid):
                 if not self._quarantine.waits(uuid, time.monotonic()):
-                    await self._mend(uuid, all_=all_)
-        if all_ and not self._settled:
-            self._settled = True
+                    await self._mend(uuid, all_=all_ or uuid not in self._settled)
+        if not seen <= self._settled:
+            self._settled |= seen
             await self._refresh("")
 
     async def retry(self) -> None:

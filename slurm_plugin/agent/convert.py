@@ -21,6 +21,7 @@ def terms_from_wire(offers: pool_pb2.Offers) -> Terms:
         offers={one.slice: Offer(gres_class=one.gres_class, ask=one.ask) for one in offers.offers},
         classes={one.gres_class: tuple(one.profiles) for one in offers.classes},
         gpus=frozenset(offers.gpus),
+        others=frozenset(offers.others),
         observe=offers.observe,
         reset_gpus=offers.reset_gpus,
     )

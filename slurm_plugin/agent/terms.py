@@ -17,6 +17,7 @@ class Terms:
     offers: Mapping[str, Offer] = field(default_factory=dict)  # by MIG UUID
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # profiles that serve a class, best first
     gpus: frozenset[str] = frozenset()  # UUIDs of the pool's GPUs on this node
+    others: frozenset[str] = frozenset()  # of those that are not; one in neither was not told of
     observe: bool = False  # jobs get what is there, and nothing else changes on this node
     reset_gpus: bool = False  # an idle GPU may be reset to bring it into MIG mode
 

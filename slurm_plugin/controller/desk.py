@@ -144,11 +144,11 @@ class Desk:
             member = self.roster.get(name)
             if member is None or member.outbox is None:
                 continue
-            terms = (node, serving, observe, gpus := member.pool_gpus)
+            terms = (node, serving, observe, gpus := member.pool_gpus, others := member.other_gpus)
             if self.told.get(name) != terms:
                 self.told[name] = terms
                 leave = {"observe": observe, "reset_gpus": self.config.planning.reset_gpus}
-                member.say(pb.ToAgent(offers=wire.offers_message(node, serving, gpus, **leave)))
+                member.say(pb.ToAgent(offers=wire.offers_message(node, serving, gpus, others=others, **leave)))
                 told = True
         if not observe:
             fresh = {offer.slice: offer.gres_class for node in offers.values() for offer in node}

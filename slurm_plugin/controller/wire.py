@@ -15,6 +15,7 @@ def offers_message(
     serving: Serving,
     gpus: Iterable[str],
     *,
+    others: Iterable[str] = (),
     observe: bool = False,
     reset_gpus: bool = False,
 ) -> pb.Offers:
@@ -22,6 +23,7 @@ def offers_message(
         offers=[pb.Offer(slice=o.slice, gres_class=o.gres_class, ask=o.ask) for o in offers],
         classes=[pb.ClassProfiles(gres_class=name, profiles=served) for name, served in serving.profiles.items()],
         gpus=list(gpus),
+        others=list(others),
         observe=observe,
         reset_gpus=reset_gpus,
     )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_plugin.errors import GpuBusy
+from slurm_plugin.errors import GpuBusy, NvmlError
 from slurm_plugin.model import Gpu, MigMode, Step
 from slurm_plugin.wire import gpu_to_wire
 from tests.integration.agent.bench import BIG, FIRST, HALF, RECUT, Bench
@@ -49,13 +49,56 @@ async def test_a_gpu_that_leaves_the_pool_is_forgotten_and_taken_as_it_is_when_i
 ) -> None:
     bench.gpus.now["B"] = gpu("B", index=1)
     async with bench.running():
-        await bench.runs.agree(terms(*others))
+        await bench.runs.agree(terms(*others, others=frozenset("A")))
         await bench.slices.tend()
         bench.put(instance("A", "7g.80gb", 0))
         await bench.runs.agree(terms("A", "B"))
         await bench.until(lambda: not bench.book.unseen)
         await bench.start(1, "7g.80gb")
         assert bench.held() == {1: (uuid("A", "7g.80gb", 0),)}
+
+
+UNREAD = Gpu(uuid="", index=0, minor=-1, name="", mig=MigMode.UNSUPPORTED, memory_mib=0, fault="GPU is lost")
+
+
+@pytest.mark.parametrize("silent", ["GPU A", "the driver"])
+async def test_a_gpu_that_could_not_be_read_when_the_agent_came_has_not_left_the_pool(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
+    """The controller can't name what it was not told of; what the pool knows of it stands."""
+    bench.gpus.now["B"] = gpu("B", index=1)
+    async with bench.running():
+        pass
+    by_hand = instance("A", "1g.10gb", 2, gi=77, uuid="MIG-by-hand")
+    a = replace(bench.gpus.now["A"], instances=(instance("A", "1g.20gb", 0), by_hand))
+    there = {"A": a, "B": gpu("B", index=1)}
+
+    def says_nothing() -> tuple[Gpu, ...]:
+        raise NvmlError("driver not loaded")
+
+    bench.gpus.now = {"": UNREAD, "B": there["B"]}
+    if silent == "the driver":
+        monkeypatch.setattr(bench.gpus, "inventory", says_nothing)
+    bench.terms = terms(others=frozenset({"B"} if silent == "GPU A" else ()))
+    async with bench.running():
+        await bench.slices.tend()
+        bench.gpus.now = there
+        monkeypatch.undo()
+        await bench.slices.tend()
+        await bench.runs.agree(terms("A", others=frozenset("B")))
+        assert [one.uuid for one in bench.seen().instances if one.foreign] == ["MIG-by-hand"]
+
+
+async def test_a_gpu_that_is_read_late_gets_its_layout_back(bench: Bench) -> None:
+    async with bench.running():
+        before = bench.starts()
+    whole = bench.gpus.now["A"]
+    bench.gpus.now["A"] = UNREAD
+    async with bench.running():
+        bench.gpus.now["A"] = replace(whole, instances=whole.instances[:1])
+        await bench.slices.tend()
+        assert bench.starts() == before
+        assert not bench.seen().fault
 
 
 async def test_an_agent_that_was_told_nothing_or_only_observes_forgets_no_gpu(bench: Bench) -> None:
@@ -98,9 +141,7 @@ async def test_a_slice_on_a_gpu_that_can_not_be_read_is_not_taken_for_gone(bench
     async with bench.running():
         await bench.start(1)
     whole = bench.gpus.now["A"]
-    bench.gpus.now["A"] = Gpu(
-        uuid="", index=0, minor=-1, name="", mig=MigMode.UNSUPPORTED, memory_mib=0, fault="GPU is lost"
-    )
+    bench.gpus.now["A"] = UNREAD
     async with bench.running():
         assert not bench.book.lost
         bench.gpus.now["A"] = replace(whole, fault="reading it: unknown error")

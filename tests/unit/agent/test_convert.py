@@ -8,6 +8,7 @@ def test_terms_are_read_as_they_were_said() -> None:
         offers=[pool_pb2.Offer(slice="a", gres_class="m20", ask=True), pool_pb2.Offer(slice="b")],
         classes=[pool_pb2.ClassProfiles(gres_class="m20", profiles=["1g.20gb", "2g.20gb"])],
         gpus=["A"],
+        others=["B"],
         observe=True,
         reset_gpus=True,
     )
@@ -15,6 +16,7 @@ def test_terms_are_read_as_they_were_said() -> None:
         offers={"a": Offer(gres_class="m20", ask=True), "b": Offer(gres_class="")},
         classes={"m20": ("1g.20gb", "2g.20gb")},
         gpus=frozenset("A"),
+        others=frozenset("B"),
         observe=True,
         reset_gpus=True,
     )

@@ -1,6 +1,7 @@
 """What each agent is sent, and when: whatever differs from what it was sent last."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,20 @@ async def test_an_agent_that_saw_no_gpu_when_it_came_is_told_later_which_are_the
     assert sent(desk) == [[]]
     assert sent(desk, a, b) == [["GPU-a", "GPU-b"]]
     assert sent(desk, a, b) == []
+
+
+async def test_gpus_that_are_not_the_pools_are_named_so_and_none_that_was_not_told_of(desk: Desk) -> None:
+    member = desk.roster["n1"]
+    member.group = replace(member.group, gpus=(0,))
+    sent(desk)
+    for gpus, others in (((), []), ((pools.gpu("b", (), index=1),), ["GPU-b"])):
+        member.take(pb.Inventory(node="n1", gpus=[gpu_to_wire(gpu) for gpu in gpus]))
+        desk.told.clear()
+        desk.tell({"n1": ()})
+        assert member.outbox is not None
+        message = member.outbox.get_nowait()
+        assert message is not None
+        assert list(message.offers.others) == others
 
 
 async def test_a_gpu_that_could_never_be_read_has_no_name_to_be_told_by(desk: Desk) -> None:
