@@ -26,6 +26,7 @@ from federation.pki.certificates import (
     Revoked,
     Stamp,
     check_permitted,
+    is_of,
     make_authority,
     make_crl,
     make_leaf,
@@ -201,26 +202,35 @@ def open_authority(folder: Path, now: datetime.datetime) -> Authority:
 
 
 def hand_out(authority: Authority, pair: Pair, out: Path) -> None:
-    """Write what a site's daemon loads: site.pem, and ca.pem and crl.pem where there are none. Raises ConfigError."""
+    """Write what a site's daemon loads: site.pem, ca.pem where there is none, the newest list. Raises ConfigError."""
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"can't make {out}: {error.strerror}") from None
-    for name, data in ((CERTIFICATE, pem(authority.certificate)), (CRL, crl_pem(authority.crl()))):
-        if not (out / name).exists():  # an admin may have put those of other CAs there too
-            files.write(out / name, data)
+    if not (out / CERTIFICATE).exists():  # an admin may have put those of other CAs there too
+        files.write(out / CERTIFICATE, pem(authority.certificate))
+    files.write(out / CRL, b"".join(map(crl_pem, _lists(authority, out))))
     files.write(out / SITE_FILE, pair.key_pem + pair.certificate_pem, secret=True)
 
 
 def check_out(authority: Authority, site: str, out: Path, now: datetime.datetime) -> None:
     """Would `hand_out` destroy what is another's, or write where others can? Raises ConfigError."""
     files.check_place(out)
+    _lists(authority, out)
     if (out / SITE_FILE).exists():
         there = files.certificates_in(out / SITE_FILE)[0]
         if there not in [one.certificate for one in authority.issued(now) if one.site == site]:
             raise ConfigError(f"{out / SITE_FILE} is not {site}'s of this CA", hint="take another --out")
     if (out / CERTIFICATE).exists() and authority.certificate not in files.certificates_in(out / CERTIFICATE):
         raise ConfigError(f"{out / CERTIFICATE} is of another CA", hint="take another --out, or add this CA to it")
+
+
+def _lists(authority: Authority, out: Path) -> list[x509.CertificateRevocationList]:
+    """Those of other CAs that are there, and the newest of this one. Raises ConfigError."""
+    there = files.crls_in(out / CRL) if (out / CRL).exists() else []
+    own = [one for one in there if is_of(one, authority.certificate)]
+    newest = max((*own, authority.crl()), key=number_of)
+    return [*(one for one in there if one not in own), newest]
 
 
 def crl_pem(crl: x509.CertificateRevocationList) -> bytes:

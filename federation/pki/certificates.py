@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from federation.errors import ConfigError
@@ -131,7 +131,18 @@ def revoked_in(crl: x509.CertificateRevocationList) -> list[Revoked]:
 
 
 def number_of(crl: x509.CertificateRevocationList) -> int:
-    return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    """The higher, the newer; 0 of a CA that gives them none."""
+    try:
+        return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    except x509.ExtensionNotFound:
+        return 0
+
+
+def is_of(crl: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+    """Has that CA signed it?"""
+    public = authority.public_key()
+    kinds = (ec.EllipticCurvePublicKey, rsa.RSAPublicKey, ed25519.Ed25519PublicKey)
+    return crl.issuer == authority.subject and isinstance(public, kinds) and crl.is_signature_valid(public)
 
 
 def check_host(name: str) -> str:

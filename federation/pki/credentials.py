@@ -6,15 +6,14 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from federation.errors import ConfigError, FedError, Untrusted
 from federation.pki import files
-from federation.pki.certificates import Pair, fingerprint, pem
+from federation.pki.certificates import Pair, fingerprint, is_of, number_of, pem
 from federation.pki.judge import Trust, judge
 from federation.pki.names import site_of
 
@@ -47,6 +46,7 @@ class Credentials:
     site: str
     own: Pair
     trust: Trust
+    numbers: Mapping[bytes, int] = field(default_factory=dict)  # fingerprint of a CA -> of its newest revocation list
 
     @property
     def leaf(self) -> x509.Certificate:
@@ -70,6 +70,15 @@ class Credentials:
         return self.leaf.not_valid_after_utc - now < life / WARN_PART
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revocations:
+    """One list. `issuer`: its CA's fingerprint."""
+
+    issuer: bytes
+    number: int
+    serials: frozenset[tuple[bytes, int]]
+
+
 def load(paths: Files) -> Credentials:
     """Raises ConfigError for files that others could have written, and for what does not fit together."""
     leaf = files.certificates_in(paths.certificate)[0]
@@ -78,9 +87,12 @@ def load(paths: Files) -> Credentials:
         raise ConfigError(f"{paths.key} is not the key of {paths.certificate}")
     authorities = [one for path in paths.authorities for one in files.certificates_in(path)]
     pins = {peer.site: _pin(peer, authorities) for peer in paths.peers}
-    trust = Trust(authorities=tuple(authorities), revoked=_revoked(paths.crls, authorities), allowed=pins)
+    lists = [one for path in paths.crls for one in _lists_in(path, files.read(path), tuple(authorities))]
+    revoked = frozenset[tuple[bytes, int]]().union(*(one.serials for one in lists))
+    trust = Trust(authorities=tuple(authorities), revoked=revoked, allowed=pins)
+    numbers = {one.issuer: one.number for one in sorted(lists, key=lambda one: one.number)}
     try:
-        return Credentials(site=site_of(leaf), own=Pair(key=key, certificate=leaf), trust=trust)
+        return Credentials(site=site_of(leaf), own=Pair(key=key, certificate=leaf), trust=trust, numbers=numbers)
     except Untrusted as error:
         raise ConfigError(f"{paths.certificate}: {error}", hint=error.hint) from None
 
@@ -94,26 +106,17 @@ def _pin(peer: Peer, authorities: list[x509.Certificate]) -> bytes:
     return fingerprint(own[0])
 
 
-def _revoked(paths: tuple[Path, ...], authorities: list[x509.Certificate]) -> frozenset[tuple[bytes, int]]:
-    return frozenset().union(*(_serials(path, files.read(path), tuple(authorities)) for path in paths))
-
-
 @functools.lru_cache(maxsize=MAX_LISTS)  # a daemon looks every few seconds, and a list may be long
-def _serials(path: Path, data: bytes, authorities: tuple[x509.Certificate, ...]) -> frozenset[tuple[bytes, int]]:
-    found: set[tuple[bytes, int]] = set()
+def _lists_in(path: Path, data: bytes, authorities: tuple[x509.Certificate, ...]) -> tuple[Revocations, ...]:
+    found = []
     for crl in files.crls_of(path, data):
-        issuer = next((one for one in authorities if _signed(crl, one)), None)
+        issuer = next((one for one in authorities if is_of(crl, one)), None)
         if issuer is None:
             raise ConfigError(f"{path} has a revocation list of a CA that is not believed here", hint="see tls.ca")
         mark = fingerprint(issuer)
-        found |= {(mark, one.serial_number) for one in crl}
-    return frozenset(found)
-
-
-def _signed(crl: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
-    public = authority.public_key()
-    kinds = (ec.EllipticCurvePublicKey, rsa.RSAPublicKey, ed25519.Ed25519PublicKey)
-    return crl.issuer == authority.subject and isinstance(public, kinds) and crl.is_signature_valid(public)
+        serials = frozenset((mark, one.serial_number) for one in crl)
+        found.append(Revocations(issuer=mark, number=number_of(crl), serials=serials))
+    return tuple(found)
 
 
 class Keeper:
@@ -165,8 +168,12 @@ class Keeper:
         if fresh.site != self.current.site:
             self._wrong(f"the certificate is now {fresh.site}'s, and this is {self.current.site}")
             return None
-        self.fault = ""
-        return None if _facts(fresh) == _facts(self.current) else fresh
+        newest = _never_older(fresh, self.current)
+        if newest is fresh:
+            self.fault = ""
+        else:
+            self._wrong("a revocation list is older than the one in force, which stays so")
+        return None if _facts(newest) == _facts(self.current) else newest
 
     def _wrong(self, why: str) -> None:
         if why != self.fault:
@@ -182,4 +189,13 @@ class Keeper:
 
 def _facts(one: Credentials) -> tuple[object, ...]:
     allowed: Mapping[str, bytes] = one.trust.allowed
-    return one.leaf, one.trust.authorities, one.trust.revoked, dict(allowed)
+    return one.leaf, one.trust.authorities, one.trust.revoked, dict(one.numbers), dict(allowed)
+
+
+def _never_older(fresh: Credentials, current: Credentials) -> Credentials:
+    """What a newer list has revoked stays so, such as when a folder is copied that was made before."""
+    kept = {mark: number for mark, number in current.numbers.items() if fresh.numbers.get(mark, number) < number}
+    if not kept:
+        return fresh
+    revoked = fresh.trust.revoked | {one for one in current.trust.revoked if one[0] in kept}
+    return replace(fresh, trust=replace(fresh.trust, revoked=revoked), numbers={**fresh.numbers, **kept})

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from federation.errors import ConfigError, Unavailable, Untrusted
-from federation.pki.authority import SITE_FILE
+from federation.pki.authority import CRL, SITE_FILE
 from federation.pki.credentials import Keeper
 from federation.pki.dial import Far, connected, dial
 from tests.integration.federation.pki.world import SPEAK, STREAM, WAIT_S, dialled, echo, exchange, now, served, world
@@ -140,6 +140,29 @@ async def test_what_can_not_be_loaded_leaves_the_last_good_in_force(tmp_path: Pa
             assert why in hpc.keeper.fault
             assert await echo(line) == b"edge hello"
         path.write_bytes(good)
+        assert not hpc.keeper.reload()
+        assert hpc.keeper.fault == ""
+
+
+async def test_an_older_list_of_revocations_takes_nothing_back(tmp_path: Path) -> None:
+    """Such as one that a copy of a folder brings, with a certificate that is newer."""
+    sites = world(tmp_path, "edge", "hpc", "lost")
+    path = tmp_path / "hpc" / CRL
+    async with served(sites, "hpc") as hpc, dialled(sites, "lost", "hpc", hpc.address) as line:
+        assert await echo(line) == b"lost hello"
+        before = path.read_bytes()
+        sites.revoke("lost", told=("hpc",))
+        newest = path.read_bytes()
+        assert hpc.keeper.reload()
+        sites.renew("hpc")
+        path.write_bytes(before)
+        assert hpc.keeper.reload()
+        assert hpc.keeper.current.leaf == sites.credentials("hpc").leaf
+        assert hpc.keeper.fault == "a revocation list is older than the one in force, which stays so"
+        assert not hpc.keeper.reload()
+        with pytest.raises(grpc.aio.AioRpcError, match="lost was revoked"):
+            await echo(line)
+        path.write_bytes(newest)
         assert not hpc.keeper.reload()
         assert hpc.keeper.fault == ""
 

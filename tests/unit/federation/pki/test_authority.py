@@ -264,3 +264,26 @@ def _dies(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
         write(path, data, secret=secret)
 
     monkeypatch.setattr(files, "write", counted)
+
+
+def test_a_renewal_brings_the_newest_list_and_leaves_those_of_others(authority: ca.Authority, tmp_path: Path) -> None:
+    out = tmp_path / "edge"
+    hand_out(authority, authority.issue("edge", NONE, LEAF_LIFE, NOW), out)
+    other = create(tmp_path / "other", "lab", NONE, NOW)  # of the same name
+    with (out / ca.CRL).open("ab") as file:
+        file.write(ca.crl_pem(other.crl()))
+    authority.issue("evil", NONE, LEAF_LIFE, NOW)
+    before = (authority.folder / ca.CRL).read_bytes()
+    authority.revoke("evil", None, NOW)
+    hand_out(authority, authority.renew("edge", LEAF_LIFE, NOW), out)
+    assert files.crls_in(out / ca.CRL) == [other.crl(), authority.crl()]
+    newest = (out / ca.CRL).read_bytes()
+    (authority.folder / ca.CRL).write_bytes(before)  # of a backup
+    hand_out(authority, authority.renew("edge", LEAF_LIFE, NOW), out)
+    assert (out / ca.CRL).read_bytes() == newest
+
+
+def test_a_list_that_can_not_be_read_is_told_before_anything_is_made(authority: ca.Authority, tmp_path: Path) -> None:
+    (tmp_path / ca.CRL).write_bytes(b"-----BEGIN X509 CRL-----\nhalf")
+    with pytest.raises(ConfigError, match="holds no revocation list"):
+        check_out(authority, "edge", tmp_path, NOW)
