@@ -155,7 +155,7 @@ class Daemon:
             targets=frozenset(name for name, address in addresses.items() if address),
             accounts=config.local.accounts,
         )
-        answers = Answers(Office(runner=self.runner, mover=self._mover, addresses=addresses))
+        answers = Answers(Office(runner=self.runner, mover=self._mover, addresses=addresses, faults=self._lines.faults))
         return Staff(
             front=front,
             answers=answers,

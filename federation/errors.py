@@ -74,5 +74,11 @@ class StoreFull(StoreError):
 
 
 class Untrusted(FedError):
+    """`site`: who it is all the same, by a CA that is believed; "": not even that is proven."""
+
     code = "untrusted"
     exit_code = 8
+
+    def __init__(self, message: str, *, hint: str = "", site: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.site = site

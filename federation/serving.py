@@ -17,6 +17,7 @@ from federation.access.signing import Request, Signature, Verifier, sign
 from federation.config import FedConfig, PeerRules
 from federation.errors import FedError
 from federation.model.messages import Message, Rooms, Submit
+from federation.peer.faults import Faults
 from federation.peer.links import OPTIONS, Dial, Links
 from federation.peer.session import Border, messages_in
 from federation.pki.credentials import Keeper
@@ -78,6 +79,7 @@ class Lines:
     remotes: dict[str, Remote] = field(default_factory=dict)
     tasks: dict[Address, "asyncio.Task[None]"] = field(default_factory=dict)
     leaving: set["asyncio.Task[None]"] = field(default_factory=set)  # of peers that are struck off
+    faults: Faults = field(default_factory=Faults)
 
     def follow(self, known: Links, keeper: Keeper, peers: Mapping[str, PeerRules]) -> None:
         """Dial these from now on, and nobody else."""
@@ -93,13 +95,14 @@ class Lines:
     def dial(self, far: Address, keeper: Keeper) -> Dial:
         @asynccontextmanager
         async def dialled() -> AsyncIterator[grpc.aio.Channel]:
-            async with connected(far, keeper, now, OPTIONS) as channel:
-                self.remotes[far.site] = remote = Remote(channel)
-                try:
-                    yield channel
-                finally:
-                    if self.remotes.get(far.site) is remote:
-                        del self.remotes[far.site]
+            with self.faults.dialling(far.site):
+                async with connected(far, keeper, now, OPTIONS) as channel:
+                    self.remotes[far.site] = remote = Remote(channel)
+                    try:
+                        yield channel
+                    finally:
+                        if self.remotes.get(far.site) is remote:
+                            del self.remotes[far.site]
 
         return dialled
 
@@ -127,6 +130,8 @@ def links(front: Front, runner: Callable[[], Runner], software: str) -> Links:
 
     async def linked(site: str, up: bool) -> None:
         log.info("peer.link", extra={"site": site, "up": up})
+        if up:
+            front.lines.faults.linked(site)
         await runner().link(site, up)
 
     border = Border(site=own, software=software, receive=receive, sign=signing.sign, check=signing.check)
@@ -140,6 +145,8 @@ async def served(front: Front, known: Links, bulk: Bulk) -> AsyncIterator[int]:
 
     def decided(site: str, what: str, why: str) -> None:
         front.audit.write(Entry(at=time.time(), who=site or "?", what=what, verdict=not why, why=why))
+        if site and why:
+            front.lines.faults.note(site, why)
 
     def rate(site: str) -> Rate | None:
         peer = front.config().peers.get(site)

@@ -13,6 +13,7 @@ from federation.desk.view import (
     PoolList,
     PoolView,
     ReasonView,
+    StrangerView,
     TransferView,
 )
 from slurm_plugin.cli.output import say
@@ -31,7 +32,9 @@ def job_view(told: dict[str, Any]) -> FedJobView:
 
 def peer_list(told: dict[str, Any]) -> PeerList:
     peers = tuple(PeerView(**one) for one in told["peers"])
-    return PeerList(site=told["site"], draining=told["draining"], trouble=told.get("trouble", ""), peers=peers)
+    away = tuple(StrangerView(**one) for one in told["turned_away"])
+    trouble = told.get("trouble", "")
+    return PeerList(site=told["site"], draining=told["draining"], trouble=trouble, peers=peers, turned_away=away)
 
 
 def pool_list(told: dict[str, Any]) -> PoolList:
@@ -91,10 +94,18 @@ def reason_lines(reasons: Iterable[ReasonView]) -> Iterator[str]:
 
 def peer_lines(found: PeerList) -> Iterator[str]:
     rows = (
-        (p.site, p.address or "dials us", "linked" if p.linked else "no link", f"{p.silent_s:.0f} s", p.pools, p.jobs)
+        (
+            p.site,
+            p.address or "dials us",
+            "linked" if p.linked else "no link",
+            f"{p.silent_s:.0f} s",
+            p.pools,
+            p.jobs,
+            p.why,
+        )
         for p in found.peers
     )
-    yield from table(("SITE", "ADDRESS", "LINK", "SILENT", "POOLS", "JOBS"), rows)
+    yield from table(("SITE", "ADDRESS", "LINK", "SILENT", "POOLS", "JOBS", "WHY NOT"), rows)
 
 
 def pool_lines(found: PoolList) -> Iterator[str]:

@@ -105,7 +105,9 @@ def _in_service(known: PeerList, offered: PoolList) -> list[str]:
         if peer.linked:
             continue
         reason = f"its daemon, its address {peer.address}" if peer.address else "it dials us: its daemon"
-        problems.append(f"no link to {peer.site} for {peer.silent_s:.0f} s: look at {reason}, and both logs")
+        why = peer.why or f"look at {reason}, and both logs"
+        problems.append(f"no link to {peer.site} for {peer.silent_s:.0f} s: {why}")
+    problems += [f"{one.site} was turned away {one.ago_s:.0f} s ago: {one.why}" for one in known.turned_away]
     problems += [
         f"pool {pool.pool} takes no job: {pool.why or 'it is full'}" for pool in offered.pools if not pool.free_jobs
     ]

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from uuid import UUID
 
 from federation.access.local import Caller
@@ -17,6 +17,7 @@ from federation.desk.view import (
     PoolList,
     PoolView,
     ReasonView,
+    StrangerView,
     TransferView,
 )
 from federation.engine.origin import DAY_S
@@ -24,6 +25,7 @@ from federation.errors import Refused
 from federation.model.job import Job
 from federation.model.states import AT_TARGET, Origin
 from federation.model.token import TASK_BITS, array_of
+from federation.peer.faults import Faults
 from federation.policy.choose import EACH, Pool
 from federation.ports import now
 from federation.runner import Runner
@@ -44,11 +46,13 @@ class Office:
     runner: Runner
     mover: Mover
     addresses: dict[str, str]
+    faults: Faults = field(default_factory=Faults)
 
 
 class Answers:
     def __init__(self, office: Office) -> None:
         self._runner, self._mover, self._addresses = office.runner, office.mover, office.addresses
+        self._faults = office.faults
 
     async def find(self, caller: Caller, told: object) -> Job:
         """By its token or the begin of it; without one, the caller's newest. Raises Refused."""
@@ -178,13 +182,25 @@ class Answers:
                     silent_s=round(max(0.0, time.monotonic() - site.heard), 1),
                     pools=len(site.rooms),
                     jobs=sum(count for name, count in sent if name == site.name),
+                    why="" if site.linked else self._faults.of(site.name),
                 )
                 for site in engine.sites.all()
                 if site.name != engine.name
             )
 
         found = await self._runner.read(read)
-        return PeerList(site=engine.name, draining=self._runner.draining, trouble=self._runner.trouble, peers=found)
+        lately = self._faults.lately().items()
+        return PeerList(
+            site=engine.name,
+            draining=self._runner.draining,
+            trouble=self._runner.trouble,
+            peers=found,
+            turned_away=tuple(
+                StrangerView(site=site, ago_s=round(ago_s, 1), why=why)
+                for site, (ago_s, why) in lately
+                if site not in engine.sites
+            ),
+        )
 
     async def pools(self) -> PoolList:
         engine = self._runner.engine

@@ -57,6 +57,14 @@ class PeerView:
     silent_s: float  # seconds since anything was heard
     pools: int
     jobs: int  # of ours that it may have
+    why: str  # there is no link, as far as anybody said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrangerView:
+    site: str  # none of ours, though a CA that is believed gave it a certificate
+    ago_s: float  # seconds since it was turned away
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +73,7 @@ class PeerList:
     draining: bool
     trouble: str  # a fault of the daemon's own, for ten minutes; its log has more
     peers: tuple[PeerView, ...]
+    turned_away: tuple[StrangerView, ...]  # in the last ten minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

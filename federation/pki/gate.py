@@ -37,7 +37,7 @@ OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second daemon on the port is an error, not a coin toss
 )
 
-Decided = Callable[[str, str, str], None]  # site or "", what was called, why not or ""
+Decided = Callable[[str, str, str], None]  # site, or "" where none is proven; what was called, why not or ""
 _site: ContextVar[str] = ContextVar("calling_site")
 
 
@@ -158,7 +158,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
     async def _refuse(self, context: Any, method: str, error: Untrusted | Refused) -> None:
         log.warning("gate.refused", extra={"peer": str(context.peer()), "method": method, "why": str(error)})
-        self._decided("", method, str(error))
+        self._decided(error.site if isinstance(error, Untrusted) else "", method, str(error))
         too_often = isinstance(error, Refused)
         status = grpc.StatusCode.RESOURCE_EXHAUSTED if too_often else grpc.StatusCode.UNAUTHENTICATED
         await context.abort(status, "\n".join((error.code, str(error), error.hint)))

@@ -30,6 +30,16 @@ def judge(leaf: x509.Certificate, trust: Trust, now: datetime.datetime) -> str:
     issuer = issuer_of(leaf, trust.authorities)
     if issuer is None:
         raise Untrusted(f"the certificate of {site} is from a CA that is not believed here", hint="see tls.ca")
+    try:
+        _check(site, leaf, issuer, trust, now)
+    except Untrusted as error:
+        error.site = site
+        raise
+    return site
+
+
+def _check(site: str, leaf: x509.Certificate, issuer: x509.Certificate, trust: Trust, now: datetime.datetime) -> None:
+    """Of a certificate that a CA of ours did sign. Raises Untrusted."""
     _check_dates(f"certificate of {site}", leaf, now, hint=f"fed pki renew {site}")
     _check_dates(f"CA of {site}", issuer, now, hint="its admin makes another")
     mark = fingerprint(issuer)
@@ -39,7 +49,6 @@ def judge(leaf: x509.Certificate, trust: Trust, now: datetime.datetime) -> str:
         raise Untrusted(f"site {site} is not on the list of peers", hint="see peers")
     if trust.allowed[site] not in (b"", mark):
         raise Untrusted(f"the certificate of {site} is from another CA than the one given for it", hint="see peers")
-    return site
 
 
 @functools.lru_cache(maxsize=MAX_ISSUED)

@@ -99,9 +99,9 @@ async def test_a_revoked_certificate(tmp_path: Path) -> None:
             with pytest.raises(grpc.aio.AioRpcError, match="the certificate of lost was revoked"):
                 await echo(line)
     assert [what for what in hpc.decisions if what[2]] == [
-        ("", STREAM, "the certificate of lost was revoked"),
-        ("", ECHO, "the certificate of lost was revoked"),
-        ("", ECHO, "the certificate of lost was revoked"),
+        ("lost", STREAM, "the certificate of lost was revoked"),
+        ("lost", ECHO, "the certificate of lost was revoked"),
+        ("lost", ECHO, "the certificate of lost was revoked"),
     ]
 
 

@@ -23,6 +23,7 @@ DOCUMENTED = {
     "transfer": view.TransferView,
     "fed-peers": view.PeerList,
     "peer": view.PeerView,
+    "stranger": view.StrangerView,
     "fed-pools": view.PoolList,
     "budget": view.BudgetView,
     "pool": view.PoolView,

@@ -43,7 +43,7 @@ def asked(*_: object, **__: object) -> Iterator[Answer]:
 
 def ask(_: object, do: str, **__: object) -> dict[str, Any]:
     if do == "peers":
-        return {"site": "edge", "draining": False, "trouble": EVIL, "peers": []}
+        return {"site": "edge", "draining": False, "trouble": EVIL, "peers": [], "turned_away": []}
     return {"pools": [POOL], "budgets": []}
 
 
