@@ -264,7 +264,8 @@ def _slurm_problems(state: State, node: NodeState) -> list[str]:
         problems.append(f"Slurm has it {node.slurm.state}" + (f": {node.slurm.reason}" if node.slurm.reason else ""))
     count, seen = node.group.count, len(node.view.gpus)
     if count and count != seen and node.agent is Agent.CONNECTED:
-        problems.append(f"it has {seen} GPUs and pool.yaml says count: {count}")
+        unsure = "" if node.group.gpus is None else ": numbers may mean other GPUs, so it takes in none that is new"
+        problems.append(f"it has {seen} GPUs and should have {count}{unsure} (count and gpus in pool.yaml)")
     names = state.config.gres
     total = counts.total_of(names, node.slurm.gres, node.total)
     if not total:

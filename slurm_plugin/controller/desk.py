@@ -75,7 +75,7 @@ class Desk:
         nodes = {
             name: NodeState(
                 name=name,
-                group=member.group,
+                group=member.entry,
                 view=member.view,
                 agent=member.agent(now),
                 spoke=member.spoke,

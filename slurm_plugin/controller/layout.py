@@ -42,7 +42,7 @@ def spread(nodes: Mapping[str, NodeState], assigned: Mapping[str, int]) -> dict[
         node = nodes[name]
         if node.group.shares:
             gpus = [(node, gpu) for gpu in node.view.gpus if node.group.takes(gpu.index)]
-            groups.setdefault(id(node.group), []).extend(gpus)
+            groups.setdefault(id(node.group.hosts), []).extend(gpus)  # its entry's own, whatever its GPUs' numbers
     for members in groups.values():
         shares = members[0][0].group.shares if members else ()
         if len(shares) == 1:

@@ -22,6 +22,7 @@ LONG_AGO = 1.0  # Unix seconds
 async def preview(desk: Desk, config: PoolConfig) -> pb.PlanReply:
     groups = {host: group for group in config.groups for host in group.hosts}
     views = desk.views()
+    groups |= {name: member.here(groups[name]) for name, member in desk.roster.items() if name in groups}
     known = {name: replace(view, group=groups[name]) for name, view in views.nodes.items() if name in groups}
     state = desk.state(replace(views, nodes=known), config)
     facts = {

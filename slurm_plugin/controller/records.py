@@ -17,7 +17,10 @@ class Records:
         self._unsaved: set[str] = set()  # nodes whose inventory is not on disk as it is now
 
     async def remember(self, member: Member) -> None:
-        if member.inventory is not None:
+        """On disk is the last one with all of its node's GPUs: it tells whose they are when some are missing."""
+        if not member.is_whole:
+            self._unsaved.discard(member.name)
+        elif member.inventory is not None:
             write = self._keep.inventory(member.name, member.inventory)
             wrote = await self.written("state", self._desk.config.controller.state_dir, write)
             (self._unsaved.discard if wrote else self._unsaved.add)(member.name)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from slurm_plugin.controller.numbers import all_there, as_numbered_now
 from slurm_plugin.controller.offered import Geometry, geometry
 from slurm_plugin.controller.state import Agent, NodeView
 from slurm_plugin.controller.twins import Twins, Who
@@ -28,24 +29,30 @@ class Member:
     """One node, and its agent's session while there is one."""
 
     name: str
-    group: NodeGroup
+    group: NodeGroup  # as pool.yaml has it
     tick: Callable[[], float]
     lost_at: float  # monotonic
     inventory: pb.Inventory | None = None
     spoke: bool = False  # its agent has told of it since we started; before, the inventory is from disk
     gpus: tuple[Gpu, ...] | None = None
-    pool_gpus: tuple[str, ...] = ()  # of these, the UUIDs of the pool's; not of one that could never be read
+    numbered: tuple[Gpu, ...] = ()  # the GPUs when all were last there: see numbers
+    pool_gpus: tuple[str, ...] = ()  # UUIDs of the pool's; not of one that could never be read
+    other_gpus: tuple[str, ...] = ()  # UUIDs of those that are known not to be the pool's
     view: NodeView = field(default_factory=NodeView)
     geometry: Geometry = ()
     clock_ahead_s: float = 0.0  # the node's clock against ours, when its agent last spoke
     twins: Twins = field(default_factory=Twins)
     # Each session's own: what was said and decided in another one is not for it. None while no agent is there.
     outbox: "asyncio.Queue[pb.ToAgent | None] | None" = None
+    entry: NodeGroup = field(init=False)  # `group` with the numbers that its GPUs have now
+
+    def __post_init__(self) -> None:
+        self.entry = self.group
 
     @property
-    def other_gpus(self) -> tuple[str, ...]:
-        """UUIDs of those that were told of and are not the pool's."""
-        return tuple(gpu.uuid for gpu in self.gpus or () if gpu.uuid and gpu.uuid not in self.pool_gpus)
+    def is_whole(self) -> bool:
+        """All its GPUs are there, or none was ever seen."""
+        return self.gpus is None or self.gpus is self.numbered
 
     @property
     def fault(self) -> str:
@@ -68,22 +75,34 @@ class Member:
 
         Raises LinkError when it is not understood.
         """
-        before = self.geometry
+        before = (self.geometry, self.pool_gpus, self.other_gpus)
         try:
             self.gpus = gpus_from_wire(inventory)
         except ValueError as error:
             raise LinkError(f"the inventory of {self.name} is not understood: {error}") from None
         self.inventory = inventory
         self.look()
-        return self.geometry != before
+        return (self.geometry, self.pool_gpus, self.other_gpus) != before
+
+    def here(self, group: NodeGroup) -> NodeGroup:
+        """The entry of a pool.yaml for this node, with the numbers that its GPUs have now."""
+        if self.gpus is None or all_there(group, self.gpus, self.numbered):
+            return group
+        return as_numbered_now(group, self.gpus, self.numbered)
 
     def look(self) -> None:
-        self.geometry = geometry(self.gpus, self.group)
-        self.pool_gpus = tuple(gpu.uuid for gpu in self.gpus or () if gpu.uuid and self.group.takes(gpu.index))
+        if self.gpus is not None and all_there(self.group, self.gpus, self.numbered):
+            self.numbered = self.gpus
+        self.entry = self.here(self.group)
+        known = {gpu.uuid for gpu in self.numbered}
+        told = [(gpu.uuid, self.entry.takes(gpu.index)) for gpu in self.gpus or () if gpu.uuid]
+        self.pool_gpus = tuple(uuid for uuid, ours in told if ours)
+        self.other_gpus = tuple(uuid for uuid, ours in told if not ours and uuid in known)
+        self.geometry = geometry(self.gpus, self.entry)
         if self.inventory is not None and self.gpus is not None:
             waiting = (prolog.job_id for prolog in self.inventory.waiting)
             grants, garbled = grants_from_wire(self.inventory), self.inventory.garbled
-            self.view = NodeView.of(self.gpus, grants, self.group, waiting, garbled)
+            self.view = NodeView.of(self.gpus, grants, self.entry, waiting, garbled)
 
     def say(self, message: pb.ToAgent) -> None:
         """Queue a message for the agent; one that does not read is thrown out, and comes back with a new session."""

@@ -12,21 +12,25 @@ from slurm_plugin.controller.keep import Keep
 from slurm_plugin.controller.roster import Roster
 from slurm_plugin.controller.shopfront import Shopfront
 from slurm_plugin.model import Gpu, MigMode
+from slurm_plugin.pool import PoolConfig
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 from slurm_plugin.wire import gpu_to_wire
 from tests.integration.controller.site import DictSlurm
 from tests.unit.controller import pools
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    config = pools.config("n1")
-    desk = Desk(
+def desk_of(config: PoolConfig, folder: Path) -> Desk:
+    return Desk(
         config=config,
         roster=Roster(config, {}, lambda: 0.0, lambda: 0.0),
         books=Books(DictSlurm({}), config.gres),
-        shop=Shopfront(Keep(tmp_path, tmp_path / "catalogue"), ()),
+        shop=Shopfront(Keep(folder, folder / "catalogue"), ()),
     )
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = desk_of(pools.config("n1"), tmp_path)
     desk.roster["n1"].outbox = asyncio.Queue(8)
     return desk
 
