@@ -32,7 +32,7 @@ def now() -> Now:
 class Sight(StrEnum):
     """What a backend and the claim of an attempt show together."""
 
-    ABSENT = "absent"  # every source agrees that it is not there, and nobody has claimed it
+    ABSENT = "absent"  # every source agrees that it is not there, and nobody has claimed it; see `Seen.handle`
     PENDING = "pending"
     RUNNING = "running"  # claimed
     EXITED = "exited"  # its exit is on record
@@ -43,7 +43,7 @@ class Sight(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     sight: Sight
-    handle: str = ""  # the backend's own name for it; evidence, never an identity
+    handle: str = ""  # the backend's own name for it; evidence, never an identity. Of ABSENT: it was there, in vain
     started_at: float | None = None
     outcome: Outcome | None = None  # of EXITED
 

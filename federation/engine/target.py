@@ -5,6 +5,7 @@ Every method is one transaction over the journal, and tells the effects that are
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from federation.engine.attempts import ASK_S, again, ended, poll_s, retry_s, room_poll_s
 from federation.engine.doubts import Doubts
@@ -30,6 +31,8 @@ from federation.store.store import Store
 
 HANDING_S = 10.0  # until a backend is asked about what it is being given
 AGREEING = 2  # looks in a row before what is not there counts as not there
+MOST_VAIN = 3  # times that a backend may begin to start an attempt in vain: each may cost it a node
+VAIN_TRIES = 5  # what one of these counts for the wait until the next
 MOST_DUE = 500  # attempts of one pass
 TOMBSTONE_S = 30 * 86400.0  # how long a released attempt is remembered: no duplicate of a submit is later
 LEASE_CHECK_S = 1.0
@@ -212,7 +215,7 @@ class TargetSide(Doubts):
             return self._missed(store, known, now, self._lost)
         if seen.sight is Sight.ABSENT:
             if known.state in (Target.SUBMITTING, Target.PENDING):
-                return self._missed(store, known, now, self._absent)
+                return self._missed(store, known, now, partial(self._absent, vain=bool(seen.handle)))
             return []
         if seen.sight is Sight.RUNNING and known.state in IN_BACKEND and known.state is not Target.RUNNING:
             at = seen.started_at or now.wall
@@ -235,11 +238,16 @@ class TargetSide(Doubts):
         outcome = Outcome(end=end, started_at=known.started_at, ended_at=now.wall, reason="it left no exit record")
         return self._saved(store, ended(known, TargetEvent.LOST, outcome, now), known)
 
-    def _absent(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
+    def _absent(self, store: Store, known: Attempt, now: Now, *, vain: bool) -> list[Effect]:
+        """`vain`: its backend began to start it, and ended it."""
         if known.stopped_for in NEVER_LET_IN:
             return self._stop(store, known, known.stopped_for, now)
         # Its tries were looks at it, and say nothing of how often it was handed over in vain.
-        had = replace(known, handle=known.handle or UNNAMED, tries=0)
+        tries = VAIN_TRIES * known.vain
+        had = replace(known, handle=known.handle or UNNAMED, tries=tries, vain=known.vain + vain)
+        if vain and had.vain >= MOST_VAIN:
+            why = f"{known.pool} ended it {had.vain} times before it began, as when a prolog fails"
+            return self._stop(store, replace(had, why=why), End.NODE_FAIL, now)
         return self._saved(store, again(had, "the backend does not have it", now), known, told=False)
 
     def forgotten(self, store: Store, key: Key) -> list[Effect]:

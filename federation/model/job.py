@@ -82,6 +82,7 @@ class Attempt:
     stopped_for: End = End.CANCELLED  # why it is STOPPING
     why: str = ""
     input_bytes: int = 0  # kept here until it is RELEASED
+    vain: int = 0  # times that its backend had it, and ended it before it began
 
     def on(self, event: TargetEvent, **changes: Any) -> "Attempt":
         """What it is after this. Raises IllegalEvent."""

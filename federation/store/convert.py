@@ -180,6 +180,7 @@ def attempt_to_row(attempt: Attempt) -> tuple[Any, ...]:
         attempt.stopped_for.value,
         attempt.why,
         attempt.input_bytes,
+        attempt.vain,
     )
 
 
@@ -203,4 +204,5 @@ def attempt_from_row(row: Row) -> Attempt:
         stopped_for=End(row["stopped_for"]),
         why=row["why"],
         input_bytes=row["input_bytes"],
+        vain=row["vain"],
     )

@@ -82,7 +82,7 @@ INSERT OR REPLACE INTO followed VALUES (:site, :journal, :cursor)
 -- name: attempt
 SELECT * FROM attempts WHERE token = :token AND attempt = :attempt
 -- name: save_attempt
-INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: attempt_spec
 SELECT spec FROM attempt_specs WHERE token = :token AND attempt = :attempt
 -- name: add_attempt_spec

@@ -234,6 +234,32 @@ def test_what_the_backend_forgot_before_it_started_is_handed_over_again_after_tw
     assert len(only(hpc.due(10.0), HandOver)) == 1
 
 
+def test_what_its_backend_ends_each_time_it_begins_to_start_it_is_handed_over_three_times_and_no_more(
+    hpc: Site,
+) -> None:
+    hpc.hears("edge", SUBMIT)
+    for handle in ("77", "78", "79"):
+        assert len(only(hpc.due(100.0), HandOver)) == 1
+        hpc.restart()
+        hpc.backend("handed_over", KEY, handle)
+        effects = [*hpc.sees(Sight.ABSENT, handle=handle), *hpc.sees(Sight.ABSENT, handle=handle)]
+    assert only(effects, Fence) == [Fence(pool="gpu", key=KEY)]
+    over = messages(hpc.backend("fenced", KEY, True), Told)[0].record
+    assert over.outcome is not None
+    assert (over.state, over.outcome.end, over.outcome.started_at) == (Target.ENDED, End.NODE_FAIL, None)
+    assert "gpu ended it 3 times before it began" in over.outcome.reason
+    assert only(hpc.due(1000.0), HandOver) == []
+
+
+def test_what_its_backend_forgets_without_having_begun_it_is_handed_over_each_time(hpc: Site) -> None:
+    hpc.hears("edge", SUBMIT)
+    for _ in range(5):
+        assert len(only(hpc.due(1000.0), HandOver)) == 1
+        hpc.backend("handed_over", KEY, "77")
+        effects = [*hpc.sees(Sight.ABSENT), *hpc.sees(Sight.ABSENT)]
+    assert only(effects, Fence) == []
+
+
 def test_what_was_looked_at_often_before_it_was_forgotten_waits_no_longer_for_that(hpc: Site) -> None:
     """Long in a queue, or asked about after many restarts: neither is a hand-over in vain."""
     pending(hpc)

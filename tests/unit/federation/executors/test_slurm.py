@@ -183,7 +183,8 @@ async def test_what_ended_before_its_claim_is_claimed_by_us_and_then_over(state:
 
 async def test_what_its_node_could_not_start_and_cancelled_is_handed_over_again() -> None:
     cancelled = row("CANCELLED", nodes="n[1-2]")
-    assert await sight(WAITING, cancelled) is Sight.ABSENT
+    assert await look(Host(WAITING, {"squeue": cancelled, "sacct": ""})) == Seen(sight=Sight.ABSENT, handle="17")
+    assert await look(Host(WAITING, {"squeue": "", "sacct": ""})) == Seen(sight=Sight.ABSENT)
     assert await sight(WAITING, "", row("CANCELLED by 0", nodes="n1")) is Sight.ABSENT
     assert await sight(WAITING, cancelled + row("PENDING")) is Sight.PENDING
     assert await sight(CLAIMED, cancelled) is Sight.EXITED
