@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from federation.errors import ConfigError
+from federation.errors import ConfigError, FedError
 from federation.pki.files import check_place
 
 log = logging.getLogger(__name__)
@@ -57,9 +57,9 @@ class Audit:
                 self.lost, self._torn = 0, b""
                 return True
             self._torn = b"\n"
-        except OSError as error:
+        except (OSError, FedError) as error:
             if not self.lost:
-                log.error("audit.lost", extra={"path": str(self._path), "why": error.strerror})  # noqa: TRY400
+                log.error("audit.lost", extra={"path": str(self._path), "why": str(error)})  # noqa: TRY400
         self.lost += 1
         return False
 
@@ -70,13 +70,25 @@ class Audit:
         if os.fstat(self._handle).st_size + wanted <= self._max_bytes:
             return
         os.fsync(self._handle)
-        for nth in range(self._keep - 1, 0, -1):
-            if (old := self._numbered(nth)).exists():
-                old.rename(self._numbered(nth + 1))
-        self._path.rename(self._numbered(1))
-        fresh = _open(self._path)
+        new = self._path.with_name(f"{self._path.name}.new")
+        fresh = _open(new)
+        try:
+            if self._path.exists():
+                self._put_aside()
+            new.rename(self._path)
+        except OSError:
+            os.close(fresh)
+            raise
         os.close(self._handle)
         self._handle = fresh
+
+    def _put_aside(self) -> None:
+        """Where this fails half-way a number is free: next time none is moved beyond it."""
+        numbers = range(1, self._keep)
+        free = next((nth for nth in numbers if not self._numbered(nth).exists()), self._keep)
+        for nth in range(free - 1, 0, -1):
+            self._numbered(nth).rename(self._numbered(nth + 1))
+        self._path.rename(self._numbered(1))
 
     def _numbered(self, nth: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{nth}")

@@ -1,5 +1,6 @@
 """The audit log: every line whole, none forged, none lost without a word."""
 
+import errno
 import json
 import os
 import resource
@@ -69,6 +70,38 @@ def test_full_files_are_put_aside_and_the_oldest_go(tmp_path: Path) -> None:
     assert kept == [float(nth) for nth in range(60 - len(kept), 60)]
     assert all((tmp_path / name).stat().st_size <= 1000 for name in names)
     assert all((tmp_path / name).stat().st_mode & 0o777 == 0o600 for name in names)
+
+
+@pytest.mark.parametrize("fails", ["audit.log.new", "audit.log.3", "audit.log.2", "audit.log.1", "audit.log"])
+def test_where_a_full_file_can_not_be_put_aside_no_old_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    path = tmp_path / "audit.log"
+    audit = Audit(path, max_bytes=1000, keep=3)
+    while not (tmp_path / "audit.log.3").exists() or path.stat().st_size < 900:
+        audit.write(entry())
+    before = {one.read_bytes() for one in tmp_path.iterdir() if one.name != "audit.log.3"}
+    with monkeypatch.context() as patch:
+        _break(patch, fails)
+        assert not any(audit.write(entry()) for _ in range(5))
+        assert before <= {one.read_bytes() for one in tmp_path.iterdir()}
+    assert audit.write(entry())
+    audit.close()
+    assert before <= {one.read_bytes() for one in tmp_path.iterdir() if one != path}
+    assert [line["lost"] for line in lines(path)] == [5]
+
+
+def _break(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Nothing gets that name, neither a new file nor an old one."""
+    opened, renamed = os.open, Path.rename
+
+    def check(path: Path) -> Path:
+        if path.name == name:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return path
+
+    patch.setattr(os, "open", lambda path, *rest: opened(check(Path(path)), *rest))
+    patch.setattr(Path, "rename", lambda old, new: renamed(old, check(new)))
 
 
 def test_half_a_line_of_a_killed_daemon_spoils_no_other(tmp_path: Path) -> None:
