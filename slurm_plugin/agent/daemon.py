@@ -29,6 +29,7 @@ from slurm_plugin.agent.runs import Runs
 from slurm_plugin.agent.server import CALLS, HookServer
 from slurm_plugin.agent.session import ControllerSession, Dial, Stream
 from slurm_plugin.agent.slices import Slices
+from slurm_plugin.agent.stalls import Stalls
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.tasks import Tasks
 from slurm_plugin.agent.threads import Threads
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 
 RECONCILE_S = 30.0  # between two looks at Slurm's list of jobs, while anybody has a slice
 LET_GO_S = 2.0  # the same, while a prolog waits for one
+STALLS_S = 2.0  # between two looks for what stands still
 READY_S = 60.0  # longest that slurmd waits for the GPUs after a boot: systemd would give the agent up after 90
 REFRESH_S = 60.0  # between two looks for changes that are not ours
 
@@ -96,6 +98,7 @@ class Agent:
         )
         self.losses = Losses(self.book, slurm=adapters.slurm, store=store, threads=self._threads, node=config.node)
         self.idle = Idle(self.book, gpus=adapters.gpus, threads=self._threads, moved=self.session.changed)
+        self.stalls = Stalls(self.book, self._threads, moved=self.session.changed)
         self._server = HookServer(self.runs, self.tasks, profile_of=self._profile_of)
         rules.fence = self.session.fence
         self.slices.moved = self._moved
@@ -125,6 +128,7 @@ class Agent:
                 _every(RECONCILE_S, self.runs.reconcile),
                 _every(LET_GO_S, self.runs.let_go),
                 _every(LOOK_S, self._endings.look),
+                _every(STALLS_S, self.stalls.look),
                 _every(REFRESH_S, self._tend),
             )
         ]
@@ -168,10 +172,11 @@ class Agent:
         await self.idle.look()
 
     def inventory(self, revision: int) -> pool_pb2.Inventory:
+        held = self.stalls.withheld | self.book.haunted
         return pool_pb2.Inventory(
             node=self._config.node,
             revision=revision,
-            gpus=[gpu_to_wire(gpu, self.book.haunted, self.idle.since) for gpu in self.book.gpus],
+            gpus=[gpu_to_wire(gpu, held, self.idle.since) for gpu in self.book.gpus],
             grants=[grant_to_wire(grant, self.book.isolation(grant.run.job_id)) for grant in self.book.grants.values()],
             waiting=convert.waiting_to_wire(self.runs.binding.waiting),
             agent_version=self._version,
@@ -180,7 +185,7 @@ class Agent:
             alarms=[*self.losses.alarms(), *self.runs.alarms()],
             unconfined=self.cgroup.why_not,
             unseen=self._unseen,
-            fault=self.runs.ledger.fault,
+            fault=self.runs.ledger.fault or self.stalls.fault,
             garbled=self.runs.claims.garbled,
         )
 

@@ -1,6 +1,7 @@
 """The agent's threads for what blocks. The loop itself never does."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ class Threads:
     """
 
     def __init__(self) -> None:
+        self.driver_since: float | None = None  # monotonic: when the driver's call began that runs now
         self._disk = ThreadPoolExecutor(1, "disk")
         self._driver = ThreadPoolExecutor(1, "driver")
         self._looks = ThreadPoolExecutor(1, "looks")
@@ -23,7 +25,14 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._disk, call, *args)
 
     async def driver(self, call: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._driver, call, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._driver, self._timed, call, *args)
+
+    def _timed(self, call: Callable[..., T], *args: Any) -> T:
+        self.driver_since = time.monotonic()
+        try:
+            return call(*args)
+        finally:
+            self.driver_since = None
 
     async def looks(self, call: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._looks, call, *args)

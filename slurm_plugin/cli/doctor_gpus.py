@@ -36,7 +36,7 @@ def _held(who: str, **facts: object) -> Finding:
         return found("slice-held", who=who, pid=pid[1], **facts)
     if cgroup := re.search(r"/[\w@:/.-]+", who):
         return found("slice-outlived", who=who, cgroup=cgroup[0], **facts)
-    return found("slice-claimed", who=who, **facts)
+    return found("slice-unseen" if who.startswith("nobody knows") else "slice-claimed", who=who, **facts)
 
 
 def _into_mig(fault: str, host: str, index: int) -> str:

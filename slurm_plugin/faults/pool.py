@@ -173,6 +173,12 @@ GPUS = {
         "squeue -w {node}",
         passing=True,
     ),
+    "slice-unseen": Fault(
+        "{node} GPU {index}: {profile} at {start} is held by {who}",
+        "its last job is over, and the agent can't find out who has it open still: nobody gets it until it can",
+        "ssh {host} 'journalctl -u vgpu-agent --since -1hour | grep -E \"slice[.]|driver[.]\"'",
+        passing=True,
+    ),
     "half-made": Fault(
         "{node} GPU {index}: {profile} at {start} (GPU instance {gi}) has no compute instance",
         "its memory is taken and nothing can run on it",

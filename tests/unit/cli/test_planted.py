@@ -253,6 +253,11 @@ PLANTED: dict[str, Callable[[World], None]] = {
             instance("1g.10gb", 6, 1, 13, uuid="MIG-x", foreign=True, held_by="job 7, whose grant can't be read")
         ]
     ),
+    "slice-unseen": set_gpu(
+        instances=[
+            instance("1g.10gb", 6, 1, 13, uuid="MIG-x", foreign=True, held_by="nobody knows whom: no look at it")
+        ]
+    ),
     "half-made": set_gpu(instances=[instance("1g.10gb", 6, 1, 13, ci=-1)]),
     # files
     "hook-conf": set_live(hook_confs=(File(path="/etc/vgpu/hook.conf", text="socket /x\n", mode=0o664),)),
