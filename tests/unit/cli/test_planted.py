@@ -332,6 +332,14 @@ def test_a_planted_fault_is_found_alone_with_a_line_to_paste(code: str) -> None:
     assert findings[code].paste.strip()
 
 
+def test_a_job_that_began_without_its_agent_is_not_sought_in_a_log_that_has_nothing_of_it() -> None:
+    world = World()
+    PLANTED["unconfined-job"](world)
+    (finding,) = world.judge()
+    assert "began while the node's agent was away" in finding.why
+    assert finding.paste.partition("   # ")[0] == "scontrol requeue 14 || scancel 14"
+
+
 def test_every_fault_of_the_table_is_planted() -> None:
     assert PLANTED.keys() | test_examine.PLANTED == FAULTS.keys()
 
