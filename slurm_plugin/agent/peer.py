@@ -14,6 +14,7 @@ from pathlib import Path
 
 MAX_DEPTH = 64  # ancestors looked at
 _TITLE = re.compile(rb"slurmstepd: \[(\d+)(?:\+\d+)?\.([a-z]+|\d+)(?:\+\d+)?\]")
+_NO_STEP = re.compile(rb"slurmstepd: \[\d+:namespace\]|[^\0]*\0(?:ns_)?infinity\0")
 _UCRED = struct.Struct("3i")
 
 
@@ -63,7 +64,9 @@ def step_of(pid: int, proc: Path = Path("/proc")) -> StepProcess | None:
 def jobs_with_steps(proc: Path = Path("/proc")) -> frozenset[int | None]:
     """Jobs that a step of runs on this node. None stands for a step that tells none, such as one that just begins.
 
-    `slurmstepd infinity` is no step: slurmd keeps it for as long as it lives, where Slurm has a cgroup2 of its own.
+    Two of Slurm's own processes are no step: `slurmstepd infinity`, which slurmd keeps for as long as it lives where
+    Slurm has a cgroup2 of its own, and `slurmstepd ns_infinity JOB`, which keeps a job's namespace. Source: Slurm 25.11,
+    plugins/namespace/linux.
     """
     found: set[int | None] = set()
     for entry in os.listdir(proc):  # noqa: PTH208 - no Path: see atomic
@@ -75,7 +78,7 @@ def jobs_with_steps(proc: Path = Path("/proc")) -> frozenset[int | None]:
         except (OSError, StopIteration):
             continue  # it is gone
         title = _TITLE.match(words)
-        if title or words.split(b"\0")[1:2] != [b"infinity"]:
+        if title or not _NO_STEP.match(words):
             found.add(int(title[1]) if title else None)
     return frozenset(found)
 

@@ -83,6 +83,8 @@ def test_a_job_has_a_step_while_a_slurmstepd_says_so_and_one_may_not_say_yet(pro
     proc.add(22, 10, "sh\0slurmstepd: [13.0]", exe=Path("/bin/sh"))
     (proc.root / "23").mkdir()  # it is ending
     proc.add(25, 10, "/usr/sbin/slurmstepd\0infinity")
+    proc.add(26, 10, "/usr/sbin/slurmstepd\0ns_infinity\0" + "14")
+    proc.add(27, 10, "slurmstepd: [14:namespace]")
     assert jobs_with_steps(proc.root) == {12}
     proc.add(24, 10, "/usr/sbin/slurmstepd")
     assert jobs_with_steps(proc.root) == {12, None}
