@@ -65,8 +65,8 @@ def jobs_with_steps(proc: Path = Path("/proc")) -> frozenset[int | None]:
     """Jobs that a step of runs on this node. None stands for a step that tells none, such as one that just begins.
 
     Two of Slurm's own processes are no step: `slurmstepd infinity`, which slurmd keeps for as long as it lives where
-    Slurm has a cgroup2 of its own, and `slurmstepd ns_infinity JOB`, which keeps a job's namespace. Source: Slurm 25.11,
-    plugins/namespace/linux.
+    Slurm has a cgroup2 of its own, and `slurmstepd ns_infinity JOB`, which keeps a job's namespace.
+    Source: Slurm 25.11, plugins/namespace/linux.
     """
     found: set[int | None] = set()
     for entry in os.listdir(proc):  # noqa: PTH208 - no Path: see atomic
