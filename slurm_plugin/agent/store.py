@@ -83,15 +83,20 @@ class Store:
             os.unlink(f"{self._marks}/{job_id}")  # noqa: PTH108 - see atomic
 
     def plain(self) -> tuple[RunKey, ...]:
-        """The runs that have a mark; what is no mark is taken away. Raises OSError."""
+        """The runs that have a mark; what is no mark is taken away. An epilog may take its own meanwhile.
+
+        Raises OSError.
+        """
         found = []
         for path in sorted(self._marks.iterdir()):
             try:
                 started_at, uid = path.read_text().split()
                 found.append(RunKey(job_id=int(path.name), started_at=int(started_at), uid=int(uid)))
+            except FileNotFoundError:
+                continue
             except ValueError:
                 log.warning("mark.unreadable", extra={"path": str(path)})
-                path.unlink()
+                path.unlink(missing_ok=True)
         return tuple(found)
 
     def grants(self) -> tuple[tuple[Grant, ...], frozenset[int]]:

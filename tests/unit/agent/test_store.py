@@ -5,6 +5,7 @@ import pytest
 
 from slurm_plugin.agent.store import Store
 from slurm_plugin.agent.terms import Terms
+from slurm_plugin.model import RunKey
 from tests.unit.agent.world import grant
 
 
@@ -78,6 +79,26 @@ def test_a_prolog_waits_for_no_disk_and_what_outlives_the_machine_does(
     assert store.grants()[0] == (grant(7, "MIG-a"),)
     with pytest.raises(OSError, match="no disk"):
         store.save_terms(Terms())
+
+
+def test_a_mark_that_its_epilog_takes_away_meanwhile_stops_no_start(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = RunKey(job_id=7, started_at=100, uid=1000)
+    store.save_plain(kept)
+    (tmp_path / "state/plain/8").write_text("no mark")
+    read = Path.read_text
+
+    def go(path: Path) -> str:
+        text = read(path)
+        if path.name == "8":
+            path.unlink()
+        return text
+
+    monkeypatch.setattr(Path, "read_text", go)
+    assert store.plain() == (kept,)
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter((folder / "7", folder / "8")))
+    assert store.plain() == (kept,)
 
 
 def test_what_a_crash_left_is_swept(store: Store, tmp_path: Path) -> None:
