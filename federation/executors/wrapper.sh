@@ -5,6 +5,10 @@ umask 077
 cd -- "$1" || exit 0 # forgotten: it must not run
 limit=$2
 signals='HUP INT QUIT TERM USR1 USR2'
+again() { # a full disk may have room again
+    tries=$((tries + 1))
+    [ "$tries" -lt 100 ] && sleep 3
+}
 
 # The claim: one atomic create that says who made it. Who finds another's runs nothing. A server of files that answers
 # twice may call our own claim somebody else's, so it is read.
@@ -14,10 +18,15 @@ set -- ${stat##*) }
 shift 19
 started=$(date +%s)
 me=run.$$.$1.$boot.$started
-ln -s "$me" claim 2> /dev/null || [ "$(readlink claim)" = "$me" ] || {
-    [ -e go ] || rm -f backend # all of it was fetched and let go: Slurm has just made this file for us
-    exit 0
-}
+tries=0
+until ln -s "$me" claim 2> /dev/null; do
+    if found=$(readlink claim) || [ -e claim ] || [ ! -e go ]; then
+        [ "$found" = "$me" ] && break
+        [ -e go ] || rm -f backend # all of it was fetched and let go: Slurm has just made this file for us
+        exit 0
+    fi
+    again || exit 75 # nobody has it
+done
 sync . 2> /dev/null
 
 deliver() {
@@ -51,12 +60,17 @@ export FED_RESET="$reset"
 me=$(id -un)
 : "${USER:=$me}" "${LOGNAME:=$me}" "${SHELL:=/bin/sh}" "${HOME:=$(getent passwd "$me" | cut -d: -f6)}"
 export USER LOGNAME SHELL HOME
+
+# What is written over takes no more room, on a disk that may be full by then.
+tries=0
+until echo '   ' 2> /dev/null > status; do again || break; done
 (
     [ -z "$reset" ] || trap '' $signals
+    exec 1<> status
     case $waits in
-    awk) exec awk 'BEGIN { print system("exec ./go") }' > status ;;
-    perl) exec perl -e '$s = system("./go"); print $s & 127 ? 256 + ($s & 127) : $s >> 8, "\n"' > status ;;
-    *) ./go; echo $? > status ;;
+    awk) exec awk 'BEGIN { print system("exec ./go") }' ;;
+    perl) exec perl -e '$s = system("./go"); print $s & 127 ? 256 + ($s & 127) : $s >> 8, "\n"' ;;
+    *) ./go; echo $? ;;
     esac
 ) &
 child=$!
@@ -74,7 +88,7 @@ fi
 
 while kill -0 "$child" 2> /dev/null; do wait "$child"; done
 result=
-[ -s status ] && read -r result < status
+read -r result 2> /dev/null < status
 if [ -z "$result" ]; then # who waited was killed: the job may run on
     while runs; do sleep 1; done
 fi
@@ -122,11 +136,7 @@ record() {
     echo "$kind $number $started $ended $((out)) $((err)) $why $usage" > exit.part && sync exit.part && mv -f exit.part exit
 }
 tries=0
-until record 2> /dev/null; do # a full disk may have room again
-    tries=$((tries + 1))
-    [ "$tries" -lt 100 ] || exit 1
-    sleep 3
-done
+until record 2> /dev/null; do again || exit 1; done
 sync . 2> /dev/null
 if [ "$limit" -gt 0 ]; then # the guard of the limit, and its sleep
     trap '' TERM

@@ -1,11 +1,12 @@
 """The wrapper alone, on hosts that lack what it would like to have, and in the hands of whoever kills it."""
 
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
@@ -47,6 +48,17 @@ def attempt(tmp_path: Path) -> Path:
     return tmp_path / "attempt"
 
 
+@pytest.fixture(name="small")
+def _small(tmp_path: Path) -> Iterator[Path]:
+    """An attempt's folder on a disk that is soon full."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=64", "tmpfs", tmp_path], check=True)
+    try:
+        (tmp_path / layout.WORK).mkdir()
+        yield tmp_path
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
 def lay(attempt: Path, script: str) -> None:
     for name, content in layout.files(KEY, JobSpec(user="root", script=f"#!/bin/sh\n{script}\n".encode())).items():
         (attempt / name).write_bytes(content)
@@ -66,6 +78,12 @@ def ended(attempt: Path) -> Ending:
 
 def wait_for(path: Path) -> None:
     until(lambda: path.exists() and path.stat().st_size > 0)
+
+
+def waiter_of(attempt: Path) -> int:
+    """The parent of what leads the job."""
+    leader = int((attempt / layout.SESSION).read_text())
+    return int(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def until(ready: Callable[[], bool]) -> None:
@@ -130,6 +148,31 @@ def test_who_comes_when_all_was_fetched_leaves_nothing_behind(attempt: Path, fet
     assert (attempt / "backend").exists() is not fetched
 
 
+def test_what_can_t_be_claimed_for_want_of_room_is_claimed_later(small: Path) -> None:
+    lay(small, "echo ran >> ran; exit 3")
+    for number in itertools.count():
+        try:
+            (small / f"filler{number}").touch()
+        except OSError:
+            break
+    wrapper = start(small)
+    until(lambda: bool(list(asleep(wrapper.pid))))
+    assert not (small / layout.CLAIM).is_symlink()
+    for filler in small.glob("filler*"):
+        filler.unlink()
+    assert wrapper.wait(30) == 3
+    assert (small / layout.WORK / "ran").read_text() == "ran\n"
+
+
+def asleep(pid: int) -> Iterator[int]:
+    """Sleeps that this process has begun."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            sleeps = (process / "comm").read_text() == "sleep\n"
+            if sleeps and int((process / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                yield int(process.name)
+
+
 def test_a_forgotten_folder_runs_nothing(attempt: Path) -> None:
     lay(attempt, "echo ran >> ran")
     wrapper = attempt.parent / "wrapper"
@@ -143,9 +186,7 @@ def test_a_job_whose_waiter_was_killed_goes_on_and_ends_with_a_record(attempt: P
     lay(attempt, "until [ -e go-on ]; do sleep 0.05; done; echo whole")
     wrapper = start(attempt)
     wait_for(attempt / layout.SESSION)
-    session = int((attempt / layout.SESSION).read_text())
-    waiter = int(Path(f"/proc/{session}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(waiter, signal.SIGKILL)
+    os.kill(waiter_of(attempt), signal.SIGKILL)
     (attempt / layout.WORK / "go-on").touch()
     wrapper.wait(30)
     assert (attempt / layout.STDOUT).read_text() == "whole\n"
@@ -248,3 +289,23 @@ def test_a_variable_that_is_no_list_of_slices_spoils_no_record(attempt: Path, sl
     lay(attempt, "exit 3")
     assert start(attempt, CUDA_VISIBLE_DEVICES=slices, SLURM_JOB_ID="*").wait(20) == 3
     assert (ended(attempt).outcome.exit_code, ended(attempt).outcome.slices) == (3, "")
+
+
+@pytest.mark.parametrize("waits", ["awk", "perl", "sh"])
+def test_a_code_is_kept_though_the_disk_was_full_when_the_job_ended(
+    small: Path, tmp_path_factory: pytest.TempPathFactory, waits: str
+) -> None:
+    tools = tmp_path_factory.mktemp("tools")
+    for name in (*TOOLS, "head", *({waits} - {"sh"})):
+        found = shutil.which(name)
+        assert found is not None
+        (tools / name).symlink_to(found)
+    lay(small, "head -c 100000 /dev/zero > filler; until [ -e go-on ]; do sleep 0.05; done; exit 7")
+    wrapper = start(small, str(tools))
+    until(lambda: shutil.disk_usage(small).free == 0)
+    waiter = waiter_of(small)
+    (small / layout.WORK / "go-on").touch()
+    until(lambda: not processes.is_running(waiter))
+    (small / layout.WORK / "filler").unlink()
+    assert wrapper.wait(30) == 7
+    assert ended(small).outcome.exit_code == 7
