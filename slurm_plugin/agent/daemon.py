@@ -47,6 +47,7 @@ LET_GO_S = 2.0  # the same, while a prolog waits for one
 STALLS_S = 2.0  # between two looks for what stands still
 READY_S = 60.0  # longest that slurmd waits for the GPUs after a boot: systemd would give the agent up after 90
 REFRESH_S = 60.0  # between two looks for changes that are not ours
+FILES = 4 * CALLS  # open at a time: a caller and a watched step hold one each, and there is room beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +243,9 @@ def _adapters(config: AgentConfig) -> Adapters:
 
 
 def _raise_file_limit() -> None:
-    """Callers and watched steps each hold a descriptor."""
-    with contextlib.suppress(ValueError, OSError):
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2 * CALLS, hard) if hard > 0 else 2 * CALLS, hard))
+    """To what is needed, as far as it may be; never down."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
