@@ -21,7 +21,7 @@ from federation.executors.host import Host
 from federation.executors.layout import Ending, Record
 from federation.executors.slices import Slices
 from federation.executors.slurm_commands import Row, Where
-from federation.executors.slurm_states import end_of, is_over
+from federation.executors.slurm_states import end_of, failed, is_over
 from federation.model.messages import Room
 from federation.model.spec import JobSpec
 from federation.model.states import End, Outcome
@@ -120,7 +120,12 @@ class SlurmExecutor:
         records = {**records, **await self._host.records([key for key in asked if key not in unknown])}
         seen = {}
         for key, record in records.items():
-            if key not in unknown and (one := await self._see(key, record, rows.get(key, []))) is not None:
+            try:
+                one = None if key in unknown else await self._see(key, record, rows.get(key, []))
+            except Unavailable as error:  # of its folder: the others are seen
+                log.warning("slurm.not_seen", extra={"job": str(key), "why": str(error)})
+                continue
+            if one is not None:
                 seen[key] = one
         return seen
 
@@ -242,13 +247,7 @@ def _plain(record: Record) -> bool:
     """Whether Slurm could add nothing to how it ended."""
     ending = record.ending
     return (
-        ending is not None
-        and not ending.by_term
-        and (ending.outcome.end, ending.outcome.exit_code)
-        == (
-            End.EXITED,
-            0,
-        )
+        ending is not None and not ending.by_term and (ending.outcome.end, ending.outcome.exit_code) == (End.EXITED, 0)
     )
 
 
@@ -270,11 +269,12 @@ def _outcome(record: Record, over: Sequence[Row]) -> Outcome | None:
 
 
 def _not_launched(row: Row) -> bool:
-    """Its slurmd could not start it, as one whose number is a forgotten job's, and cancelled it: nobody wanted that.
+    """Its slurmd could not start it, as one whose number is a forgotten job's, and cancelled it, or its wrapper could
+    not claim it: nobody wanted that.
 
     Somebody who cancels a job does so while it waits, or runs; and what runs has claimed.
     """
-    return row.placed and end_of(row.state) is End.CANCELLED
+    return row.placed and (end_of(row.state) is End.CANCELLED or failed(row.state))
 
 
 def _is_why(end: End, ending: Ending) -> bool:

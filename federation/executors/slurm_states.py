@@ -57,6 +57,11 @@ def end_of(text: str) -> End | None:
     return next((end for word in _words(text) if (end := _OVER.get(word)) is not None), None)
 
 
+def failed(text: str) -> bool:
+    """Whether its script exited, and not with 0."""
+    return "FAILED" in _words(text)
+
+
 def _words(text: str) -> list[str]:
     """Each without what is told behind it."""
     first = text.strip().partition(" ")[0].upper()

@@ -182,6 +182,8 @@ async def test_what_ended_before_its_claim_is_claimed_by_us_and_then_over(state:
 
 
 async def test_what_its_node_could_not_start_and_cancelled_is_handed_over_again() -> None:
+    assert await sight(WAITING, row("FAILED", nodes="n1")) is Sight.ABSENT  # its wrapper had no room for a claim
+    assert await sight(WAITING, row("COMPLETED", nodes="n1")) is Sight.EXITED
     cancelled = row("CANCELLED", nodes="n[1-2]")
     assert await look(Host(WAITING, {"squeue": cancelled, "sacct": ""})) == Seen(sight=Sight.ABSENT, handle="17")
     assert await look(Host(WAITING, {"squeue": "", "sacct": ""})) == Seen(sight=Sight.ABSENT)
@@ -191,6 +193,23 @@ async def test_what_its_node_could_not_start_and_cancelled_is_handed_over_again(
     host = Host(WAITING, {"squeue": cancelled + row("CANCELLED", nodes=""), "sacct": ""})
     await look(host)
     assert host.fenced == [KEY]  # the second one was cancelled while it waited
+
+
+class FullFor(Host):
+    """For this attempt's folder there is no room."""
+
+    async def fence(self, key: Key, end: End | None = None) -> bool:
+        if key == KEY:
+            raise Unavailable("the attempt can't be claimed: No space left on device")
+        return await super().fence(key, end)
+
+
+async def test_a_folder_that_takes_nothing_more_hides_no_other_job() -> None:
+    other = Key(UUID(int=8), 1)
+    over = row("FAILED")
+    host = FullFor(WAITING, {"squeue": over + over.replace(NAME, layout.name_of(other)), "sacct": ""})
+    seen = await SlurmExecutor(SlurmPool(name="hpc"), host).look([KEY, other])
+    assert {key: one.sight for key, one in seen.items()} == {other: Sight.EXITED}
 
 
 async def test_what_started_after_all_is_looked_at_again() -> None:
