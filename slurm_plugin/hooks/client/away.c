@@ -25,7 +25,7 @@
 #ifndef SLURM_MS
 #define SLURM_MS 5000 /* longest that one command of Slurm's may take */
 #endif
-#define ANSWER_BYTES (16 << 20) /* most of its answer that is read: an array's elements have a row each */
+#define ANSWER_BYTES (64 << 20) /* most of its answer that is read: 10,000 elements of an array, with a row each */
 #define NUMBER 12          /* width of a column of numbers */
 #define REQUEST 2048       /* width of what a job asks for; what fills it is taken for slices */
 #define COMMENT 4096       /* width of its AdminComment; what fills it is taken for what would be looked for */

@@ -205,10 +205,10 @@ def test_a_job_that_runs_nowhere_else_passes_a_node_without_an_agent(hook: Hook)
 
 def test_an_element_is_found_among_many_of_its_array(hook: Hook) -> None:
     """The last one has the array's own number, so that squeue names all."""
-    others = [row(20 + nth, "N/A", array=str(nth), of=12) for nth in range(300)]
-    slurm = Slurm(hook, *others, row(12, "N/A", array="300", of=12, comment=OPEN))
+    others = [row(20 + nth, "N/A", array=str(nth), of=12) for nth in range(3000)]
+    slurm = Slurm(hook, *others, row(12, "N/A", array="3000", of=12, comment=OPEN))
     assert hook.run("vgpu-guard", SLURM_JOB_ID="12").returncode == 0
-    assert slurm.ends == ["scontrol requeue 12_300"]
+    assert slurm.ends == ["scontrol requeue 12_3000"]
 
 
 def test_nothing_starts_on_a_node_without_an_agent_before_slurm_has_spoken(hook: Hook) -> None:
