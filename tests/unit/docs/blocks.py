@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-PLACES = frozenset({"demo", "setup", "lab", "pool", "pki", "fed"})
+PLACES = frozenset({"demo", "setup", "lab", "pool", "pki", "fed", "burst"})
 
 _BLOCK = re.compile(
     r"(?:^[ ]*<!-- (?P<mark>[^\n]*?) -->\n)?^(?P<indent>[ ]*)```(?P<kind>\w*)\n(?P<text>.*?)^[ ]*```[ ]*$",
