@@ -19,10 +19,11 @@ from federation.errors import Refused, StoreFull, Unavailable
 from federation.model.job import Job
 from federation.model.spec import JobSpec
 from federation.overflow.arrivals import MOST_OTHERS, Arrival, began_at
-from federation.overflow.burst import LOOKS, Burst, Claim, Heard, SlurmJob
+from federation.overflow.burst import Burst, Claim, Heard, SlurmJob
 from federation.overflow.bursts import burst_of, bursts_of
 from federation.overflow.facts import Rule
 from federation.overflow.frames import Hello, Remark, to_proxy
+from federation.overflow.holding import HELD_S, Held
 from federation.overflow.questions import Wants
 from federation.overflow.request import Rules, files_of, spec_of
 from federation.overflow.slurm_side import SlurmSide
@@ -38,7 +39,6 @@ from federation.wire.crossing import check_crosses
 
 log = logging.getLogger(__name__)
 
-HELD_S = 5.0  # between looks at whether a proxy that is not answered may end
 AGAIN_S = 1.0  # between tries while Slurm, the journal or the disk does not let it go on
 WAITS_S, LONGEST_WAIT_S = 0.3, 5.0  # between looks at whether the attempt before is over: longer each time
 MOST_TOLD = 10_000  # runs of which it is known that their output says what they wait for
@@ -80,14 +80,6 @@ class Stale(Exception):
     """This proxy's run is over in Slurm: what it says, and would write, is nobody's any more."""
 
 
-class Held(Exception):
-    """Likewise, and it is not answered: the end of its slurmstepd would end another run, or another job, of its id.
-
-    Source: slurmctld's _slurm_rpc_complete_batch_script, 22.05 to 24.11: what has no node yet, or the same one, is
-    completed by whoever says that id. Slurm ends such a slurmstepd without a word once its node registers.
-    """
-
-
 class Attaching:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -107,21 +99,16 @@ class Attaching:
             raise Refused(f"{visit.hello.node} is no virtual node of this site", hint="see overflow.nodes in fed.yaml")
         if visit.caller.uid == 0:
             raise Refused("root's jobs do not run elsewhere")
-        unknown, since, again_s = 0, asyncio.get_running_loop().time(), WAITS_S
+        since, again_s = asyncio.get_running_loop().time(), WAITS_S
         while True:
             why, wait_s = "", AGAIN_S
             try:
                 job = await self._desk.slurm.job(visit.hello.job_id)
-                unknown = unknown + 1 if job is None else 0
-                if unknown >= LOOKS:
-                    raise Refused(f"Slurm knows no job {visit.hello.job_id}")
-                if job is not None:
-                    visit.hello = counted(visit.hello, job)
-                    found = await self._admitted(visit, job, nodes)
-                    if found is not None:
-                        return found
-                    why, wait_s = "its attempt before is not over yet", again_s
-                    again_s = min(2 * again_s, LONGEST_WAIT_S)
+                found = await self._admitted(visit, job, nodes)
+                if found is not None:
+                    return found
+                why, wait_s = "its attempt before is not over yet", again_s
+                again_s = min(2 * again_s, LONGEST_WAIT_S)
             except Held as error:
                 heed()
                 log.info("proxy.held", extra={"job": visit.hello.job_id, "why": str(error)})
@@ -146,9 +133,12 @@ class Attaching:
         await visit.say(to_proxy(Remark(text=text)))
         raise ConnectionResetError
 
-    async def _admitted(self, visit: Visit, job: SlurmJob, nodes: VirtualNodes) -> tuple[Burst, Job] | None:
-        """None: not yet. Raises Refused, Unavailable, StoreFull."""
-        desk, hello = self._desk, visit.hello
+    async def _admitted(self, visit: Visit, job: SlurmJob | None, nodes: VirtualNodes) -> tuple[Burst, Job] | None:
+        """None: not yet. Raises Refused, Held, Unavailable, StoreFull."""
+        if job is None:
+            raise Held("Slurm does not know it")
+        desk, hello = self._desk, counted(visit.hello, job)
+        visit.hello = hello
         if job.uid != visit.caller.uid and not job.over and await self._had(visit):
             raise Held("its id is another user's job's now")
         _check(visit, job, desk.config.partition)

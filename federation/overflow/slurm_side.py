@@ -159,6 +159,10 @@ class SlurmSide:
                 await asyncio.sleep(ASK_S)
         return None, False
 
+    async def job(self, job_id: int) -> SlurmJob | None:
+        """What Slurm has under this id now. Raises Unavailable."""
+        return await self._site.job(job_id)
+
     async def suspend(self, token: UUID, on: bool) -> None:
         """Let what runs stop for a while, or go on. Nothing for one that waits: it is told once it runs."""
 

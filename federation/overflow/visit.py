@@ -26,6 +26,7 @@ from federation.overflow.frames import (
     length,
     to_proxy,
 )
+from federation.overflow.holding import until_its_own
 from federation.overflow.pacing import Pacer
 from federation.overflow.relay import Part, Relay
 from federation.overflow.slurm_side import SlurmSide
@@ -198,6 +199,7 @@ class Visit:
         if self.burst is not None:
             await self.staff.side.stop(self.burst, why)
             self.staff.settled()
+            await until_its_own(self.staff.side, self.burst, self._by_slurm)
         if self._by_slurm.is_set():
             return to_proxy(Ended(by_signal=True, value=signal.SIGTERM))
         return to_proxy(Refusal(text=why))
@@ -226,7 +228,8 @@ class Visit:
                     await self._by_slurm.wait()
                 return _as_it_was(job)
         self.staff.settled()
-        return _ended(ending)
+        await until_its_own(self.staff.side, burst, self._by_slurm)
+        return _as_it_was(job) if self._by_slurm.is_set() else _ended(ending)
 
 
 def _ahead(written: Welcome) -> Welcome:

@@ -19,7 +19,7 @@ from federation.access.rates import Rate
 from federation.config_overflow import OverflowConfig
 from federation.errors import Unavailable
 from federation.model.states import Origin
-from federation.overflow import attaching, gateway, pacing
+from federation.overflow import attaching, gateway, holding, pacing, visit
 from federation.overflow.burst import Phase, SlurmJob
 from federation.overflow.bursts import burst_of, newest_bursts
 from federation.overflow.frames import Acknowledged, Ended, Hello, Refusal, Stream
@@ -280,6 +280,7 @@ async def test_a_job_that_does_not_run_there_does_not_begin(gate: Gate) -> None:
 
 
 HELD: dict[str, Callable[[SlurmJob], SlurmJob]] = {
+    "nobody knows it": lambda job: replace(job, job_id=43),
     "it waits": lambda job: replace(job, state="PENDING", nodes=()),
     "it runs again": lambda job: replace(job, restarts=1),
     "its id is another user's job's": lambda job: replace(job, uid=uid_of(OTHER), submitted_at=job.submitted_at + 1),
@@ -302,6 +303,7 @@ async def test_a_proxy_whose_end_slurm_would_take_for_that_of_another_run_is_not
         dies = asyncio.create_task(first.run())
         await gate.waits_for(gate.home / "begun")
         dies.cancel()
+        del gate.slurm.records[job.job_id]
         gate.slurm.put(now(job))
         late = gate.again(first, job)
         running = asyncio.create_task(late.run())
@@ -311,6 +313,31 @@ async def test_a_proxy_whose_end_slurm_would_take_for_that_of_another_run_is_not
         assert await running == ended_by(signal.SIGKILL)
         assert (late.output, late.errors) == (b"", b"")
     assert (gate.home / "begun").read_text() == "\n"
+
+
+@pytest.mark.parametrize("now", HELD.values(), ids=HELD)
+async def test_nor_is_it_when_its_job_ends_elsewhere(
+    gate: Gate,
+    now: Callable[[SlurmJob], SlurmJob],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(holding, "HELD_S", 0.02)
+    monkeypatch.setattr(visit, "BY_SLURM_S", 0.02)
+    caplog.set_level(logging.INFO)
+    home = bytes(gate.home)
+    job = gate.job()
+    proxy = gate.proxy(WAITS % (home, home), job)
+    async with gate.up():
+        running = asyncio.create_task(proxy.run())
+        await until(lambda: proxy.output == b"begins\n")
+        del gate.slurm.records[job.job_id]
+        gate.slurm.put(now(job))
+        (gate.home / "go-on").touch()
+        await until(lambda: caplog.messages.count("proxy.held") > 2)
+        assert not running.done()
+        gate.slurm.put(replace(job, state="CANCELLED"))
+        assert isinstance(await running, Ended)
 
 
 @pytest.mark.parametrize("now", [{"nodes": ("cloud-hpc-2",)}])
@@ -371,11 +398,8 @@ async def gone(gate: Gate) -> None:
     await until(lambda: not any("serve" in str(task.get_coro()) for task in asyncio.all_tasks()))
 
 
-async def test_a_node_that_is_none_of_ours_and_a_job_that_slurm_does_not_know_are_refused(gate: Gate) -> None:
-    job = gate.job()
-    assert "n1 is no virtual node" in await refused(gate, gate.proxy(b"", job, node="n1"))
-    del gate.slurm.records[42]
-    assert await refused(gate, gate.proxy(b"", job)) == "Slurm knows no job 42"
+async def test_a_node_that_is_none_of_ours_is_refused(gate: Gate) -> None:
+    assert "n1 is no virtual node" in await refused(gate, gate.proxy(b"", gate.job(), node="n1"))
 
 
 async def test_what_no_backend_could_run_is_refused_with_a_sentence_and_leaves_nothing(gate: Gate) -> None:

@@ -17,7 +17,7 @@ from federation.model.spec import Lease
 from federation.model.states import Origin
 from federation.overflow import burst
 from federation.overflow.burst import Ending, Ends, Heard
-from federation.overflow.frames import Ended, FromProxy, Hello, Ping, Signalled
+from federation.overflow.frames import Ended, FromProxy, Hello, Ping, Signalled, to_proxy
 from federation.overflow.visit import Staff, Visit
 from tests.unit.federation.overflow.test_burst import BURST
 from tests.unit.federation.overflow.wire import to_daemon
@@ -93,6 +93,27 @@ async def test_the_end_of_a_job_waits_for_no_signal() -> None:
     await side.asked.wait()
     await asyncio.wait_for(visit.close(), 20)
     assert side.heard_of == []
+
+
+async def test_one_that_is_refused_is_not_answered_while_slurm_does_not_know_its_job() -> None:
+    side = AsyncMock()
+    side.job.return_value = None
+    side.heard.return_value = Ends.CANCEL
+    visit = Visit(
+        Staff(runner=cast(Any, None), mover=cast(Any, None), side=side),
+        Caller(pid=1, uid=1, gid=1, user="alice", admin=False),
+        Hello(job_id=7, node="cloud-1"),
+        cast(Any, Way()),
+    )
+    await visit.welcome(BURST)
+    refused = asyncio.create_task(visit.refused("it is over in Slurm"))
+    async with asyncio.timeout(20):
+        while not side.job.called:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert not refused.done()
+        await visit.hears(Heard(signal=signal.SIGTERM, from_stepd=True, restarts=0))
+        assert await refused == to_proxy(Ended(by_signal=True, value=signal.SIGTERM))
+    await visit.close()
 
 
 class Busy:
