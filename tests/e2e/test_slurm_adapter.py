@@ -138,9 +138,8 @@ async def test_cancel_and_requeue_hit_one_element_of_an_array_only(site: BareSlu
     slurm = adapter(site)
     script = site.folder / "last.sh"
     script.write_text("#!/bin/sh\nexec sleep 600\n")
-    array = int(
-        site.run("sbatch", "--parsable", "-p", "plain", "-w", "n1", "-a", "0-1", "-o", "/dev/null", str(script)).stdout
-    )
+    options = ("-p", "plain", "-w", "n1", "-a", "0-1", "-o", "/dev/null", "--no-requeue")
+    array = int(site.run("sbatch", "--parsable", *options, str(script)).stdout)
 
     async def runs() -> dict[int, str]:
         listed = site.run("squeue", "-h", "-r", "-j", str(array), "-O", "JobID:20,State:20").stdout.splitlines()
@@ -155,10 +154,12 @@ async def test_cancel_and_requeue_hit_one_element_of_an_array_only(site: BareSlu
     first = await key_of(array)
     sibling = await key_of(next(job for job in await runs() if job != array))
     for other in (replace(first, started_at=first.started_at - 1), replace(first, uid=1), replace(first, job_id=99)):
-        await slurm.requeue(other)
+        await slurm.requeue(other, lift=True)
         await slurm.cancel(other, "a run that is over is left alone, and so is who has its id")
     assert set((await runs()).values()) == {"RUNNING"}
-    await slurm.requeue(first)
+    with pytest.raises(SlurmError):
+        await slurm.requeue(first)
+    await slurm.requeue(first, lift=True)
     await until(lambda: _equals(runs, {"RUNNING", "PENDING"}, 2))
     pending = await key_of(array)
     assert pending.started_at == 0
