@@ -17,7 +17,7 @@ from federation.access.local import Caller
 from federation.access.paths import parts_of
 from federation.desk.possible import check_possible
 from federation.desk.talk import PORTION, raw
-from federation.errors import Refused, StoreFull
+from federation.errors import Refused
 from federation.executors.layout import check
 from federation.model.job import Job
 from federation.model.spec import Input, JobSpec, Lease, OnSilence
@@ -25,7 +25,7 @@ from federation.policy.admit import MAX_INPUTS, MAX_SCRIPT_BYTES
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.runner import Runner
 from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, hash_of
-from federation.stage.spool import Home, Spool
+from federation.stage.spool import Home, Spool, no_room
 from federation.wire.convert import MAX_TEXT
 from federation.wire.crossing import check_crosses
 from slurm_plugin import request
@@ -191,6 +191,6 @@ async def _take_one(spool: Spool, token: UUID, nth: int, file: pb.File, reader: 
                 await asyncio.to_thread(out.write, data)
                 left -= len(data)
     except OSError as error:
-        raise StoreFull(f"can't keep the inputs: {error.strerror}", hint="make room in state_dir") from None
+        raise no_room(error) from None
     file.sha256 = whole.digest()
     return file

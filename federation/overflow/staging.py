@@ -15,12 +15,12 @@ from uuid import UUID
 from federation.access.acting import Account, acting_as
 from federation.access.finding import find, meant
 from federation.access.paths import Folder
-from federation.errors import Refused, StoreFull
+from federation.errors import Refused
 from federation.model.spec import STDIN, Input
 from federation.policy.admit import MAX_INPUTS
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, hash_of
-from federation.stage.spool import Home, Spool
+from federation.stage.spool import Home, Spool, no_room
 
 MOST_BYTES = MAX_CHUNKS * CHUNK_BYTES // 2  # of one job
 
@@ -59,10 +59,7 @@ def _take(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
     if source.stdin:
         folder, _, name = source.stdin.rpartition(b"/")
         places.append(_Place(folder=folder or b"/", path=name, name=STDIN, option="--input"))
-    try:
-        spool.begin(token, Home(user=source.account.name, folder=os.fsdecode(source.folder)))
-    except OSError as error:
-        raise _no_room(error) from None
+    spool.begin(token, Home(user=source.account.name, folder=os.fsdecode(source.folder)))
     files, left = [], source.most_bytes
     for nth, place in enumerate(places):
         file = _copied(source, place, spool.input_file(token, nth), left)
@@ -103,7 +100,7 @@ def _copied(source: Source, place: _Place, to: Path, left: int) -> pb.File:
                 file.chunks.append(hash_of(chunk))
                 out.write(chunk)
     except OSError as error:
-        raise _no_room(error) from None
+        raise no_room(error) from None
     file.sha256 = whole.digest()
     return file
 
@@ -117,10 +114,6 @@ def _chunk(data: BinaryIO, place: _Place) -> bytes:
 
 def _unreadable(place: _Place, error: OSError) -> Refused:
     return Refused(f"{place.option}: {_shown(place.path)} can't be read: {error.strerror}")
-
-
-def _no_room(error: OSError) -> StoreFull:
-    return StoreFull(f"can't keep the inputs: {error.strerror}", hint="make room in state_dir")
 
 
 def _shown(path: bytes) -> str:

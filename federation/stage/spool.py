@@ -41,11 +41,14 @@ class Spool:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def begin(self, token: UUID, home: Home) -> Path:
-        """The folder for a job's inputs, empty. Crash: it is cleared away an hour later."""
+        """The folder for a job's inputs, empty. Raises StoreFull. Crash: it is cleared away an hour later."""
         inputs = self._job(token) / "inputs"
         shutil.rmtree(inputs, ignore_errors=True)
-        inputs.mkdir(mode=0o700, parents=True)
-        atomic.write(self._job(token) / "home.json", json.dumps(asdict(home)).encode("ascii"), mode=PRIVATE)
+        try:
+            inputs.mkdir(mode=0o700, parents=True)
+            atomic.write(self._job(token) / "home.json", json.dumps(asdict(home)).encode("ascii"), mode=PRIVATE)
+        except OSError as error:
+            raise no_room(error) from None
         return inputs
 
     def finish(self, token: UUID, inputs: pb.Manifest) -> None:
@@ -57,7 +60,7 @@ class Spool:
             for folder in (self._job(token) / "inputs", self._job(token), self._folder):
                 _sync(folder)
         except OSError as error:
-            raise StoreFull(f"can't keep the inputs: {error.strerror}", hint="make room in state_dir") from None
+            raise no_room(error) from None
 
     def home(self, token: UUID) -> Home:
         """Raises FileNotFoundError."""
@@ -90,6 +93,10 @@ class Spool:
 
     def _job(self, token: UUID) -> Path:
         return self._folder / str(token)
+
+
+def no_room(error: OSError) -> StoreFull:
+    return StoreFull(f"can't keep the inputs: {error.strerror}", hint="make room in state_dir")
 
 
 def _sync(path: Path) -> None:

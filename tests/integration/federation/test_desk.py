@@ -1,9 +1,11 @@
 """The local socket in service: whatever a user sends, he gets an answer, and nothing of it stays in the daemon."""
 
 import asyncio
+import errno
 import gc
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,8 +20,10 @@ from federation.desk.answers import Answers, Office
 from federation.desk.desk import Desk, Staff
 from federation.desk.submit import Front
 from federation.desk.talk import line, weight
+from federation.model.token import RANDOM_BYTES, mint
 from federation.stage.mover import Mover
 from federation.stage.spool import Spool
+from slurm_plugin import atomic
 from tests.integration.federation.site import PATIENCE_S, Net
 
 JOBS = {"do": "jobs"}
@@ -105,6 +109,18 @@ async def test_a_line_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest
     async with up(tmp_path) as place:
         told = await place.asked(b"x" * (1 << 19))
         assert told["error"]["message"] == "this is no question: it is too long"
+
+
+async def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    question: dict[str, Any] = {"token": str(mint(int(time.time() * 1000), b"x" * RANDOM_BYTES)), "inputs": []}
+    question |= {"script_size": 10, "name": "full", "folder": "/", "args": [], "env": [], "asked": [], "outputs": []}
+    async with up(tmp_path) as place:
+        monkeypatch.setattr(atomic, "write", full)
+        told = await place.asked(line({"do": "submit"} | question) + b"#!/bin/sh\n")
+    assert (told["error"]["code"], told["error"]["hint"]) == ("store_full", "make room in state_dir")
 
 
 def test_what_is_made_of_many_parts_weighs_more_than_its_bytes() -> None:
