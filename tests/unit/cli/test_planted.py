@@ -337,7 +337,7 @@ def test_a_job_that_began_without_its_agent_is_not_sought_in_a_log_that_has_noth
     PLANTED["unconfined-job"](world)
     (finding,) = world.judge()
     assert "began while the node's agent was away" in finding.why
-    assert finding.paste.partition("   # ")[0] == "scontrol requeue 14 || scancel 14"
+    assert finding.paste.partition("   # ")[0] == "scontrol requeue 12 || scancel 12"
 
 
 def test_every_fault_of_the_table_is_planted() -> None:
