@@ -215,6 +215,8 @@ class Attaching:
         most = await self._desk.runner.read(lambda store: self._most_input(store, burst))
         source = Source(account=account, folder=hello.folder, patterns=patterns, stdin=stdin, most_bytes=most)
         async with self._taking:
+            if burst.token in self.reading:
+                raise Unavailable("its inputs are still being copied for its run before")
             self.reading.add(burst.token)
             try:
                 return replace(spec, inputs=await take(self._desk.spool, burst.token, source))

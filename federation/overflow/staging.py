@@ -3,24 +3,25 @@
 Crash: all of them are durable, or it is begun anew.
 """
 
-import asyncio
 import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import BinaryIO
 from uuid import UUID
 
 from federation.access.acting import Account, acting_as
 from federation.access.finding import find, meant
 from federation.access.paths import Folder
-from federation.errors import Refused
+from federation.errors import Refused, Unavailable
 from federation.model.spec import STDIN, Input
 from federation.policy.admit import MAX_INPUTS
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, hash_of
 from federation.stage.spool import Home, Spool, no_room
+from federation.stage.threads import in_thread
 
 MOST_BYTES = MAX_CHUNKS * CHUNK_BYTES // 2  # of one job
 
@@ -50,11 +51,15 @@ class Source:
 
 
 async def take(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
-    """Durable when it returns. Raises Refused with what is wrong with the files, StoreFull: no room to keep them."""
-    return await asyncio.to_thread(_take, spool, token, source)
+    """Durable when it returns. Raises Refused with what is wrong with the files, StoreFull: no room to keep them.
+
+    Who is cancelled meanwhile waits until nothing of it is written any more.
+    """
+    cut = Event()
+    return await in_thread(_take, spool, token, source, cut, hurry=cut.set)
 
 
-def _take(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
+def _take(spool: Spool, token: UUID, source: Source, cut: Event) -> tuple[Input, ...]:
     places = [_Place(folder=source.folder, path=path, name=path, option="--stage-in") for path in _found(source)]
     if source.stdin:
         folder, _, name = source.stdin.rpartition(b"/")
@@ -62,7 +67,7 @@ def _take(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
     spool.begin(token, Home(user=source.account.name, folder=os.fsdecode(source.folder)))
     files, left = [], source.most_bytes
     for nth, place in enumerate(places):
-        file = _copied(source, place, spool.input_file(token, nth), left)
+        file = _copied(source, place, spool.input_file(token, nth), left, cut)
         left -= file.size
         files.append(file)
     spool.finish(token, pb.Manifest(files=files))
@@ -83,7 +88,7 @@ def _found(source: Source) -> tuple[bytes, ...]:
     return paths
 
 
-def _copied(source: Source, place: _Place, to: Path, left: int) -> pb.File:
+def _copied(source: Source, place: _Place, to: Path, left: int, cut: Event) -> pb.File:
     try:
         with acting_as(source.account), Folder(Path(os.fsdecode(place.folder))) as folder:
             handle = folder.open_to_read(place.path)
@@ -94,6 +99,8 @@ def _copied(source: Source, place: _Place, to: Path, left: int) -> pb.File:
         with os.fdopen(handle, "rb") as data, to.open("wb") as out:
             while chunk := _chunk(data, place):
                 file.size += len(chunk)
+                if cut.is_set():
+                    raise Unavailable("nobody waits for its inputs any more")
                 if file.size > left:
                     raise Refused(f"{place.option}: more than {source.most_bytes >> 20} MiB", hint="name fewer files")
                 whole.update(chunk)

@@ -16,8 +16,15 @@ def _nothing(_: object) -> None:
     """What comes of most work holds nothing."""
 
 
-async def in_thread(call: Callable[[*Ts], T], *args: *Ts, unwanted: Callable[[T], None] = _nothing) -> T:
-    """`unwanted` is called with what came of it when who asked for it was cancelled, such as to close a file."""
+async def in_thread(
+    call: Callable[[*Ts], T],
+    *args: *Ts,
+    unwanted: Callable[[T], None] = _nothing,
+    hurry: Callable[[], None] = lambda: None,
+) -> T:
+    """When who asked for it is cancelled, `hurry` is called at once, such as to end a loop, and `unwanted` with what
+    came of it, such as to close a file.
+    """
     work = asyncio.get_running_loop().run_in_executor(None, call, *args)
     cut: asyncio.CancelledError | None = None
     while not work.done():
@@ -25,6 +32,7 @@ async def in_thread(call: Callable[[*Ts], T], *args: *Ts, unwanted: Callable[[T]
             await asyncio.wait((work,))
         except asyncio.CancelledError as error:
             cut = error
+            hurry()
     if cut is None:
         return work.result()
     if not work.cancelled() and work.exception() is None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+import federation.overflow.staging
 from federation.model.spec import Input
 from federation.overflow import attaching
 from federation.overflow.facts import Rule, Widened
@@ -20,7 +22,7 @@ from federation.overflow.widened import save
 from federation.stage.spool import Spool
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
-from tests.integration.federation.overflow.gate import USER, Gate, uid_of, until
+from tests.integration.federation.overflow.gate import PATIENCE_S, USER, Gate, uid_of, until
 
 IN, OUT = b"_SLURM_SPANK_OPTION_vgpu_burst_stage_in", b"_SLURM_SPANK_OPTION_vgpu_burst_stage_out"
 DONE = Ended(by_signal=False, value=0)
@@ -65,6 +67,43 @@ async def test_a_job_brings_no_more_than_the_rule_lets_it_that_it_was_widened_by
         ended = await gate.proxy(b"true\n", job, env=(*staging(b"data"), (b"VGPU_BURST_INPUT_MIB", b"1"))).run()
         assert ended == Refusal(text="--stage-in: more than 1 MiB")
         assert await gate.proxy(b"[ -e data ]\n", gate.job(43), env=staging(b"data")).run() == DONE
+
+
+class Slow:
+    """A file system: whoever reads there waits until he is let."""
+
+    def __init__(self) -> None:
+        self.read, self.asked, self.go = 0, threading.Semaphore(0), threading.Semaphore(0)
+
+    def chunk(self, *_: object) -> bytes:
+        self.asked.release()
+        assert self.go.acquire(timeout=PATIENCE_S)
+        self.read += 1
+        return b"x"
+
+
+async def test_whose_proxy_is_lost_as_its_inputs_are_copied_is_copied_once_at_a_time(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread can't be called off: the next one for the job begins when it is over, and it is over soon."""
+    slow = Slow()
+    monkeypatch.setattr(federation.overflow.staging, "_chunk", slow.chunk)
+    monkeypatch.setattr(attaching, "PATIENCE_S", 0.1)
+    (gate.home / "data").write_bytes(b"x")
+    job = gate.job()
+    first = gate.proxy(b"[ -e data ]\n", job, env=staging(b"data"))
+    async with gate.up():
+        dies = asyncio.create_task(first.run())
+        await asyncio.to_thread(slow.asked.acquire)
+        dies.cancel()
+        second = gate.again(first, gate.slurm.put(replace(job, restarts=1, submitted_at=200)))
+        running = asyncio.create_task(second.run())
+        await until(lambda: second.remarks == ["waits: its inputs are still being copied for its run before"])
+        assert not slow.asked.acquire(blocking=False)
+        monkeypatch.undo()
+        slow.go.release()
+        assert await running == DONE
+    assert slow.read == 1
 
 
 async def test_files_go_there_and_come_back_as_the_users_own(gate: Gate) -> None:

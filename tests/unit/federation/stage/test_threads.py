@@ -42,6 +42,16 @@ async def test_however_often_it_is_cancelled_it_waits_for_the_thread(cancels: in
     assert unwanted == ([] if fails else [7])
 
 
+async def test_the_thread_is_told_that_nobody_wants_it_any_more() -> None:
+    held = Held()
+    task = asyncio.create_task(in_thread(held.work, hurry=held.go.set))
+    await asyncio.to_thread(held.begun.wait, WAIT_S)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, WAIT_S)
+    assert held.done
+
+
 async def test_what_came_of_it_is_told_and_so_is_what_failed() -> None:
     held = Held()
     held.go.set()
