@@ -20,6 +20,8 @@ class Answer:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         while data := self._file.readline():
+            if not data.endswith(b"\n"):
+                raise _in_the_middle()
             told = parsed(data)
             if "error" in told:
                 raise raised(told["error"])
@@ -34,8 +36,12 @@ class Answer:
     def read(self, size: int) -> bytes:
         data = self._file.read(size)
         if len(data) != size:
-            raise OutcomeUnknown("the daemon ended in the middle of its answer", hint="ask again")
+            raise _in_the_middle()
         return data
+
+
+def _in_the_middle() -> OutcomeUnknown:
+    return OutcomeUnknown("the daemon ended in the middle of its answer", hint="ask again: nothing is done twice")
 
 
 @contextmanager
