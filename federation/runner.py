@@ -179,8 +179,11 @@ class Runner:
 
     async def link(self, site: str, up: bool) -> None:
         await self.act(lambda store: self.engine.origin.link(store, site, up, self._clock()))
-        if up:
-            self._adapters.peers.send(site, self._may_use(site, *await self._rooms()))
+        if up:  # a pool that takes long to tell keeps nothing that comes over this link waiting
+            self._spawn(lambda: self._tell_room(site))
+
+    async def _tell_room(self, site: str) -> None:
+        self._adapters.peers.send(site, self._may_use(site, *await self._rooms()))
 
     async def inputs_here(self, key: Key) -> None:
         await self.act(lambda store: self.engine.target.inputs_here(store, key, self._clock()))

@@ -1,9 +1,14 @@
 """What a site tells its peers of its pools' room."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from tests.integration.federation.site import Net, linked, until
+import pytest
+
+import federation.runner
+from federation.model.messages import Room
+from tests.integration.federation.site import PATIENCE_S, Net, linked, until
 
 
 async def test_a_peer_hears_of_no_more_room_than_its_rules_leave_it(tmp_path: Path) -> None:
@@ -21,3 +26,18 @@ async def test_a_peer_hears_of_no_more_room_than_its_rules_leave_it(tmp_path: Pa
 
         await until(told)
         assert runner.engine.sites["hpc"].rooms["batch"].free_jobs > 5
+
+
+async def test_a_pool_that_does_not_tell_keeps_no_link_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hpc, asked = Net(tmp_path).site("hpc", "edge"), asyncio.Event()
+
+    async def room() -> Room:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(hpc.backend, "room", room)
+    monkeypatch.setattr(federation.runner, "ROOM_S", 10 * PATIENCE_S)
+    async with hpc.up() as runner, asyncio.timeout(PATIENCE_S):
+        await runner.link("edge", up=True)
+        await asked.wait()
