@@ -34,7 +34,7 @@ _FOR_ROOM = (Why.BUSY, Why.CHANGE, Why.ROOM, Why.NOWHERE)  # the end of other jo
 class Blocker:
     """A job that has to end."""
 
-    job_id: int
+    job_id: int  # 0: another user's, which is not to be known
     node: str
     gpus: tuple[int, ...]  # NVML indices
     ends_at: int  # by its time limit, Unix seconds; 0: it has none
@@ -173,7 +173,8 @@ def _details(one: Explanation, clock: Clock) -> Iterator[str]:
 
 def _blocker(job: Blocker, clock: Clock) -> str:
     where = f"{job.node}:{'+'.join(map(str, job.gpus))}"
-    return f"job {job.job_id} on {where} ({f'until {clock(job.ends_at)}' if job.ends_at else 'no time limit'})"
+    who = f"job {job.job_id}" if job.job_id else "another user's"
+    return f"{who} on {where} ({f'until {clock(job.ends_at)}' if job.ends_at else 'no time limit'})"
 
 
 def _in_vain(strikes: int) -> str:

@@ -150,6 +150,9 @@ class Slurm(Protocol):
 
     async def job_ids(self) -> JobIds: ...
 
+    async def private_jobs(self) -> bool:
+        """Does Slurm keep jobs from other users (PrivateData has `jobs`)?"""
+
     async def resume(self, node: str) -> None:
         """End a drain."""
 

@@ -53,6 +53,7 @@ def pool_view(status: pool_pb2.PoolStatus) -> PoolView:
         catalogue_sha256=status.catalogue_sha256,
         pause=pause_view(status.pause) if status.HasField("pause") else None,
         plan=status.plan,
+        others=status.others,
     )
 
 
@@ -109,7 +110,7 @@ def _node(node: pool_pb2.NodeStatus) -> NodeView:
             _seen(_gpu(gpu, offers, holders), connected=node.agent_connected)
             for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.index)
         ),
-        grants=tuple(_grant(grant) for grant in sorted(inventory.grants, key=lambda grant: grant.job_id)),
+        grants=tuple(_grant(one) for one in sorted(inventory.grants, key=lambda one: one.job_id) if one.job_id),
         waiting=tuple(
             WaitingView(job_id=w.job_id, gres_class=w.gres_class, count=w.count, since=w.since)
             for w in inventory.waiting
@@ -171,7 +172,8 @@ def _seen(gpu: GpuView, *, connected: bool) -> GpuView:
 
 
 def _slice(i: pool_pb2.Instance, offers: Mapping[str, str], holders: Mapping[str, list[int]]) -> SliceView:
-    jobs = tuple(sorted(holders.get(i.uuid, ()))) if i.uuid else ()
+    held_by = holders.get(i.uuid, ()) if i.uuid else ()
+    jobs = tuple(sorted(job for job in held_by if job))  # one of another user may have no number
     offered_as = offers.get(i.uuid, "") if i.uuid else ""
     return SliceView(
         uuid=i.uuid,
@@ -180,8 +182,8 @@ def _slice(i: pool_pb2.Instance, offers: Mapping[str, str], holders: Mapping[str
         size=i.size,
         gi=i.gi,
         ci=i.ci,
-        state=_state(i, busy=bool(jobs), offered=bool(offered_as)),
-        offered_as="" if jobs else offered_as,
+        state=_state(i, busy=bool(held_by), offered=bool(offered_as)),
+        offered_as="" if held_by else offered_as,
         held_by=i.held_by,
         unused_since=i.unused_since if jobs else 0.0,
         jobs=jobs,

@@ -223,7 +223,8 @@ def _counts(node: NodeView, names: GresNames) -> Iterator[Finding]:
     there = (SliceState.IDLE, SliceState.UNKNOWN)
     idle: Counter[str] = Counter(p.offered_as for gpu in node.gpus for p in gpu.slices if p.state in there)
     # Jobs that are ending hold slices that Slurm counts as free already; jobs that start have yet to take theirs.
-    ending = sum(len(grant.slices) for grant in node.grants) - sum(n for name, n in used.items() if name != names.pad)
+    held = sum(p.state is SliceState.BUSY for gpu in node.gpus for p in gpu.slices)
+    ending = held - sum(n for name, n in used.items() if name != names.pad)
     for name in sorted(classes | set(idle) | {name for name in used if name not in ("", names.pad)}):
         free = published.get(name, 0) - used.get(name, 0)
         facts = {"name": name, "published": published.get(name, 0), "used": used.get(name, 0), "idle": idle[name]}

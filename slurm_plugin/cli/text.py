@@ -43,6 +43,7 @@ def status_lines(pool: PoolView, names: Names, now: float, clock: Clock = str, w
         "",
         LEGEND,
         *(["", *_pending_table(pool, names, clock, width)] if pool.pending else ()),
+        *(["", others_line(pool)] if pool.others else ()),
         *fold([*_unused_lines(pool, names, now), *_problem_lines(pool)], width),
     ]
 
@@ -108,7 +109,7 @@ def slice_note(piece: SliceView) -> str:
     """A slice in a few words: `2g.20gb job 12`, `1g.10gb as m10`, `1g.10gb withheld`."""
     match piece.state:
         case SliceState.BUSY:
-            return f"{piece.profile} job {'+'.join(map(str, piece.jobs))}"
+            return f"{piece.profile} {'job ' + '+'.join(map(str, piece.jobs)) if piece.jobs else 'busy'}"
         case SliceState.IDLE:
             return f"{piece.profile} as {piece.offered_as}"
         case SliceState.HELD:
@@ -133,6 +134,10 @@ def _pending_table(pool: PoolView, names: Names, clock: Clock, width: int) -> li
         ),
         width,
     )
+
+
+def others_line(pool: PoolView) -> str:
+    return f"{counted(pool.others, 'job')} of other users {'waits' if pool.others == 1 else 'wait'}"
 
 
 def _problem_lines(pool: PoolView) -> list[str]:

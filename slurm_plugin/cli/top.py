@@ -52,7 +52,7 @@ def top(
 def top_lines(pool: "PoolView", names: "Names", now: float, clock: "Clock") -> list[str]:
     """One frame: the sum, what waits, what is planned, then each GPU."""
     from slurm_plugin.cli.screen import LEGEND, age, safe, table
-    from slurm_plugin.cli.text import counted, pause_line, slice_total
+    from slurm_plugin.cli.text import counted, others_line, pause_line, slice_total
 
     problems = [*pool.problems, *(f"{node.name}: {text}" for node in pool.nodes for text in node.problems)]
     more = [f"problem: {len(problems) - PROBLEMS_MAX} more (vgpu status)"] if len(problems) > PROBLEMS_MAX else []
@@ -64,7 +64,8 @@ def top_lines(pool: "PoolView", names: "Names", now: float, clock: "Clock") -> l
         *(f"problem: {safe(text)}" for text in problems[:PROBLEMS_MAX]),
         *more,
         "",
-        *_waiting(pool.pending),
+        *(_waiting(pool.pending) if pool.pending or not pool.others else ()),
+        *([others_line(pool)] if pool.others else ()),
         f"plan: {safe(pool.plan)}" if pool.plan else "plan: no re-cut",
         "",
         *table(("NODE", "SLURM", "GPU", "SLICES", "BUSY", "JOBS"), (row for node in pool.nodes for row in _rows(node))),

@@ -129,6 +129,7 @@ class PoolView:
     catalogue_sha256: str  # of the catalogue as the controller has it; empty while it has none
     pause: PauseView | None
     plan: str  # what the last plan for the queue came to; empty when there was none
+    others: int = 0  # further jobs that wait, of users that Slurm keeps from the caller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from slurm_plugin.config import parse_pool
-from slurm_plugin.controller import answer, counts, report
+from slurm_plugin.controller import answer, counts, discretion, report
 from slurm_plugin.controller.books import Books, Gres
 from slurm_plugin.controller.chronicle import Chronicle
 from slurm_plugin.controller.decide import decide
 from slurm_plugin.controller.desk import Desk, Views
+from slurm_plugin.controller.discretion import Discretion
 from slurm_plugin.controller.drains import Drains
 from slurm_plugin.controller.fences import Fence, Fences
 from slurm_plugin.controller.firsts import Firsts
@@ -92,6 +93,7 @@ class Engine:
         self._notices = Notices(self.desk, slurm)
         self._holds = Holds(self.desk, slurm, self._chronicle.note)
         self._firsts = Firsts(self.desk, slurm)
+        self._discretion = Discretion(self.desk, slurm)
         self._ahead = Ahead(self.desk, slurm, path) if (path := config.controller.job_ids) else None
         self._applied: PoolConfig | None = None  # what the next pass is to follow
         self._asking = Turns()  # beside the loop
@@ -137,22 +139,24 @@ class Engine:
                 self._chronicle.ended(message.result.id, message.result.error)
             self.desk.look_at([member.name])
 
-    async def status(self) -> pb.PoolStatus:
+    async def status(self, caller: Caller) -> pb.PoolStatus:
         life = report.Life(started_at=self.started_at, passes=self.passes, last_pass_s=self.last_pass_s)
-        return report.status(self.desk, life)
+        own = await self._discretion.own(caller)
+        return discretion.of_status(report.status(self.desk, life), own)
 
     async def explain(self, caller: Caller, job_id: int, element: int | None) -> pb.ExplainReply:
         """Why a job waits, or an element of an array. Raises RequestError."""
         async with self._asking.turn(caller):
-            return to_wire(await answer.explained(self.desk, caller, job_id, element))
+            told = await answer.explained(self.desk, caller, job_id, element)
+            return to_wire(discretion.of_explanation(told, await self._discretion.own(caller)))
 
     async def plan(self, caller: Caller, pool_yaml: str) -> pb.PlanReply:
         """What would be done for another pool.yaml, or is being done for this one. Raises ConfigError, RequestError."""
         check_length(pool_yaml, "pool.yaml")
         async with self._asking.turn(caller):
-            if pool_yaml:
-                return await preview(self.desk, await asyncio.to_thread(parse_pool, pool_yaml))
-            return await preview(self.desk, self._applied or self.desk.config)
+            other = await asyncio.to_thread(parse_pool, pool_yaml) if pool_yaml else None
+            told = await preview(self.desk, other or self._applied or self.desk.config)
+            return discretion.of_plan(told, await self._discretion.own(caller))
 
     async def apply(self, caller: Caller) -> pb.ApplyReply:
         """Take the file as it is now, with the next pass.
@@ -183,7 +187,8 @@ class Engine:
     async def history(self, caller: Caller, node: str, since: float, limit: int) -> pb.HistoryReply:
         """Raises RequestError."""
         async with self._reading.turn(caller):
-            return history_to_wire(await self._chronicle.read(node, since, limit))
+            told = history_to_wire(await self._chronicle.read(node, since, limit))
+            return discretion.of_history(told, await self._discretion.own(caller))
 
     # -- the loop
 

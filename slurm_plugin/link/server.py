@@ -54,7 +54,7 @@ class PoolHandler(Protocol):
     async def session(self, caller: Caller, received: AsyncIterator[pool_pb2.FromAgent], send: Send) -> None:
         """One agent, until it goes: `received` then ends. The session ends when this returns."""
 
-    async def status(self) -> pool_pb2.PoolStatus: ...
+    async def status(self, caller: Caller) -> pool_pb2.PoolStatus: ...
 
     async def plan(self, caller: Caller, pool_yaml: str) -> pool_pb2.PlanReply:
         """`pool_yaml` empty: the running one."""
@@ -108,7 +108,7 @@ class _Servicer(pool_pb2_grpc.PoolServicer):
         await _answered(context, work())
 
     async def Status(self, request: pool_pb2.StatusRequest, context: Any) -> pool_pb2.PoolStatus:  # noqa: ARG002
-        return await self._unary(context, lambda caller: self._handler.status(), trusted_only=False)  # noqa: ARG005
+        return await self._unary(context, self._handler.status, trusted_only=False)
 
     async def Plan(self, request: pool_pb2.PlanRequest, context: Any) -> pool_pb2.PlanReply:
         plan = self._handler.plan

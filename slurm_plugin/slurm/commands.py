@@ -119,9 +119,9 @@ class SlurmCommands:
             logger.info("slurm.job_put_first", extra={"job": name, "priority": priority})
 
     async def notes(self, partitions: Sequence[str]) -> Notes:
-        private = (await self.config()).get("PrivateData", "").lower().split(",")
+        private = await self.private_jobs()
         rows = await self._job_rows(notes.SCAN_FIELDS, f"--partition={','.join(partitions)}")
-        return Notes(by_job=notes.notes(rows), private="jobs" in private)
+        return Notes(by_job=notes.notes(rows), private=private)
 
     async def note(self, run: RunKey, note: str) -> None:
         found = notes.place(await self._job_rows(notes.FIELDS, f"--jobs={run.job_id}"), run)
@@ -146,6 +146,9 @@ class SlurmCommands:
                 f"scontrol show config printed '{following[:80]}' as NEXT_JOB_ID, '{most[:80]}' as MaxJobId"
             )
         return JobIds(following=int(following), most=int(most))
+
+    async def private_jobs(self) -> bool:
+        return "jobs" in (await self.config()).get("PrivateData", "").lower().split(",")
 
     async def nodes(self, names: Sequence[str] = ()) -> tuple[SlurmNode, ...]:
         """All nodes, or these. Slurm refuses the whole call for one unknown name."""

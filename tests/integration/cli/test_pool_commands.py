@@ -49,7 +49,7 @@ class Controller:
     async def session(self, caller: Caller, received: AsyncIterator[pb.FromAgent], send: Send) -> None:
         raise LinkError("no agent is expected here")
 
-    async def status(self) -> pb.PoolStatus:
+    async def status(self, caller: Caller) -> pb.PoolStatus:
         if self.away:
             raise LinkError("munged is away")
         told = status()

@@ -10,6 +10,7 @@ from pathlib import Path
 from slurm_plugin.errors import SlurmError, SlurmUnavailable
 from slurm_plugin.link.client import Session, open_link
 from slurm_plugin.link.munge import Munge
+from slurm_plugin.link.server import Caller
 from slurm_plugin.model import Gpu, Grant, Instance, RunKey
 from slurm_plugin.ports import GresItem, JobIds, JobRun, Notes, QueuedJob, SlurmNode
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
@@ -18,6 +19,7 @@ from slurm_plugin.wire import gpu_to_wire, grant_to_wire
 from tests.unit.controller import pools
 
 WAIT_S = 10.0
+ROOT = Caller(uid=0, peer="", trusted=True)
 
 
 async def until(condition: Callable[[], object], what: str = "") -> None:
@@ -151,6 +153,10 @@ class DictSlurm:
 
     async def job_ids(self) -> JobIds:
         raise SlurmUnavailable("only where pool.yaml has controller.job_ids")
+
+    async def private_jobs(self) -> bool:
+        self._answer()
+        return self.noted.private
 
     async def resume(self, node: str) -> None:
         self.resumed.append(node)

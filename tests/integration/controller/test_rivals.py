@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.controller import books, rivals, roster
-from tests.integration.controller.site import until
+from tests.integration.controller.site import ROOT, until
 from tests.integration.controller.test_controller import Site, controller, quick, socket
 from tests.unit.controller import pools
 
@@ -30,7 +30,7 @@ async def test_a_controller_without_agents_leaves_the_counts_to_the_one_that_has
             await until(lambda: other.engine.passes >= passes + 5)
             assert len(site.slurm.written) == writes, "nobody fights any more"
             for one in (site, other):
-                assert [p for p in (await one.engine.status()).problems if "on n1 again and again" in p]
+                assert [p for p in (await one.engine.status(ROOT)).problems if "on n1 again and again" in p]
 
 
 async def test_a_controller_whose_agents_are_gone_takes_their_slices_away(

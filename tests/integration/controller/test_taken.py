@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.ports import GresItem
-from tests.integration.controller.site import until
+from tests.integration.controller.site import ROOT, until
 from tests.integration.controller.test_controller import NODES, Site, controller, quick, socket
 from tests.integration.controller.test_trouble import two_passes
 from tests.unit.controller import pools
@@ -26,7 +26,7 @@ async def published(site: Site) -> None:
 
 
 async def problems(site: Site, node: str) -> list[str]:
-    return [text for one in (await site.engine.status()).nodes if one.node == node for text in one.problems]
+    return [text for one in (await site.engine.status(ROOT)).nodes if one.node == node for text in one.problems]
 
 
 @pytest.mark.parametrize("left", [(), (GPU,)], ids=["nothing", "gpu"])

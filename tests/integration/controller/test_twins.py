@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from tests.integration.controller.site import agent, until
+from tests.integration.controller.site import ROOT, agent, until
 from tests.integration.controller.test_controller import Site, controller, quick, socket
 from tests.integration.controller.test_trouble import Gate
 from tests.unit.controller import pools
@@ -22,7 +22,7 @@ async def test_two_agents_that_put_each_other_out_are_both_named(socket: Path, t
         for started_at in (1.0, 2.0) * 2:
             await stack.enter_async_context(agent(site.address, socket, "n1", [], started_at=started_at))
             await until(partial(speaks, site, started_at))
-        (n1,) = (node for node in (await site.engine.status()).nodes if node.node == "n1")
+        (n1,) = (node for node in (await site.engine.status(ROOT)).nodes if node.node == "n1")
         assert n1.problems[0].startswith("two agents speak for it and put each other out: 127.0.0.1 (started ")
 
 

@@ -47,7 +47,7 @@ class Echo:
         finally:
             self.gone.set()
 
-    async def status(self) -> pb.PoolStatus:
+    async def status(self, caller: Caller) -> pb.PoolStatus:
         return pb.PoolStatus(pool="hpc")
 
     async def plan(self, caller: Caller, pool_yaml: str) -> pb.PlanReply:

@@ -148,6 +148,9 @@ class FakeSlurm:
     async def job_ids(self) -> JobIds:
         return JobIds(following=1, most=1)
 
+    async def private_jobs(self) -> bool:
+        return False
+
     async def resume(self, node: str) -> None:
         return None
 

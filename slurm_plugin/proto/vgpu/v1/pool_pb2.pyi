@@ -684,6 +684,7 @@ class PoolStatus(_message.Message):
     CATALOGUE_SHA256_FIELD_NUMBER: _builtins.int
     PAUSE_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
     pool: _builtins.str
     controller_version: _builtins.str
     started_at: _builtins.float
@@ -695,6 +696,8 @@ class PoolStatus(_message.Message):
     """of the catalogue as it must be; empty while there is none"""
     plan: _builtins.str
     """what the last plan for the queue came to, in a sentence"""
+    others: _builtins.int
+    """further jobs that wait, which the caller may not know"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeStatus]: ...
     @_builtins.property
@@ -720,10 +723,11 @@ class PoolStatus(_message.Message):
         catalogue_sha256: _builtins.str = ...,
         pause: Global___Pause | None = ...,
         plan: _builtins.str = ...,
+        others: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalogue_sha256", b"catalogue_sha256", "controller_version", b"controller_version", "last_pass_s", b"last_pass_s", "mode", b"mode", "nodes", b"nodes", "passes", b"passes", "pause", b"pause", "pending", b"pending", "plan", b"plan", "pool", b"pool", "problems", b"problems", "started_at", b"started_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalogue_sha256", b"catalogue_sha256", "controller_version", b"controller_version", "last_pass_s", b"last_pass_s", "mode", b"mode", "nodes", b"nodes", "others", b"others", "passes", b"passes", "pause", b"pause", "pending", b"pending", "plan", b"plan", "pool", b"pool", "problems", b"problems", "started_at", b"started_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
