@@ -51,8 +51,8 @@ JOBS = {
     ),
     "unconfined-job": Fault(
         "{node}: a process of job {job} is in no device cgroup, though the node can make one",
-        "it began while the node's agent was away, or the kernel refused (then the agent's log has cgroup.failed): until it"
-        " ends it can open the slices of other jobs of its user",
+        "it began while the node's agent was away, or the kernel refused (then the agent's log has cgroup.failed):"
+        " until it ends it can open the slices of other jobs of its user",
         _END_JOB + "   # or let it end, where that user's jobs may see each other",
         passing=True,
     ),
