@@ -69,7 +69,7 @@ class _Themselves(Mapping[str, str]):
 
 
 def local_account(name: str) -> Account:
-    """A user of this host whose files we write where he submitted. Raises Refused."""
+    """A user of this host whose files we write where he submitted. Raises Refused, Unavailable."""
     if name == "root":
         return Account(name=name, uid=0, gid=0, groups=(0,), home="/root")
     return account_of(name, least_uid=1)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from federation.errors import ConfigError, Refused
+from federation.errors import ConfigError, Refused, Unavailable
 
 LEAST_UID = 1000  # below are root and the system's own
 MAX_GROUPS = 65_536  # Linux's own bound
@@ -34,11 +34,13 @@ class Account:
 
 
 def account_of(name: str, *, least_uid: int = LEAST_UID) -> Account:
-    """Raises Refused: unknown, root, or one of the system's own."""
+    """Raises Refused: root, or the system's own; Unavailable: unknown, as all are while a name service is away."""
     try:
         found = pwd.getpwnam(name)
-    except (KeyError, ValueError):
-        raise Refused(f"there is no user {name!r} on this host", hint="see peers.SITE.users") from None
+    except ValueError:
+        raise Refused(f"{name!r} is no user's name") from None
+    except KeyError:
+        raise Unavailable(f"there is no user {name!r} on this host", hint="see peers.SITE.users") from None
     if found.pw_uid == 0 or found.pw_uid < least_uid:
         raise Refused(f"user {name} has uid {found.pw_uid}: jobs of other sites never run as one below {least_uid}")
     groups = tuple(os.getgrouplist(found.pw_name, found.pw_gid)[:MAX_GROUPS])

@@ -69,14 +69,14 @@ def _placing(found: "FedConfig") -> list[str]:
 def _users(found: "FedConfig") -> list[str]:
     """Whom a peer's users are mapped to must be somebody here."""
     from federation.access.acting import account_of
-    from federation.errors import Refused
+    from federation.errors import FedError
 
     wrong = []
     for site, rules in found.peers.items():
         for theirs, ours in rules.guest.users.items():
             try:
                 account_of(ours, least_uid=found.least_uid)
-            except Refused as error:
+            except FedError as error:
                 wrong.append(f"peers.{site}.users.{theirs}: {error}")
     return wrong
 

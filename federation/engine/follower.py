@@ -148,7 +148,9 @@ class Follower:
             self.sites.breaker(f"{job.site}/{job.pool}").worked()
             changed = job.on(OriginEvent.STARTED, started_at=record.started_at, due_at=None, tries=0, why="")
         elif job.state in _SENT:
-            changed = job.on(OriginEvent.ACCEPTED, due_at=None, tries=0, why=f"waits at {job.site}")
+            changed = job.on(OriginEvent.ACCEPTED, due_at=None, tries=0, why=_waits(job, record))
+        elif job.state is Origin.ACCEPTED and job.why != (why := _waits(job, record)):
+            changed = replace(job, why=why)
         effects: list[Effect] = []
         if record.state is Target.STAGING and job.far is not Target.STAGING:
             changed = replace(changed, due_at=now.wall + 1.0)
@@ -230,6 +232,12 @@ class Follower:
             avoid = (*job.avoid, refused) if outcome.end is End.REFUSED else job.avoid
             store.save_job(job.on(OriginEvent.REFUSED, avoid=avoid, due_at=now.wall, why=why), was=job)
         return [owe(store, job, Kind.RELEASE, now)] if kept else []
+
+
+def _waits(job: Job, record: Record) -> str:
+    """What its user is told, with why its backend was not given it when that was last tried."""
+    why = f": {record.why[:MOST_REASON]}" if record.state is Target.READY and record.why else ""
+    return f"waits at {job.site}{why}"
 
 
 def _is_there(record: Record, known: Outcome) -> bool:

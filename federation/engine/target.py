@@ -152,11 +152,11 @@ class TargetSide(Doubts):
         return self._saved(store, waits, known, told=False)
 
     def not_handed_over(self, store: Store, key: Key, why: str, now: Now) -> list[Effect]:
-        """Certain: the backend does not have it, and may be tried again."""
+        """Certain: the backend does not have it, and may be tried again. Its user hears of each new reason."""
         known = store.attempt(key)
         if known is None or known.state is not Target.SUBMITTING:
             return []
-        return self._saved(store, again(known, why, now), known, told=False)
+        return self._saved(store, again(known, why, now), known, told=known.why != why)
 
     def rejected(self, store: Store, key: Key, why: str, now: Now) -> list[Effect]:
         """The backend refused it for good."""

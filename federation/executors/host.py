@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from federation.access.acting import LEAST_UID, Account, account_of
+from federation.access.names import asked
 from federation.errors import Unavailable
 from federation.executors import layout
 from federation.executors.layout import Record
@@ -28,7 +29,9 @@ MAX_TEXT = MAX_BYTES  # of a file of the cluster's; a longer one is cut, and can
 
 
 class Host(Protocol):
-    """Every call raises Unavailable when the host does not answer, and Refused for a user that it does not take."""
+    """Every call raises Unavailable when the host does not answer, or does not know a user; Refused for one that it
+    does not take.
+    """
 
     async def place(self, key: Key, user: str) -> Place:
         """See `federation.ports.Places`."""
@@ -117,7 +120,7 @@ class MountedHost:
         return await self._runner.run(argv, identity=_identity(account))
 
     async def _account(self, user: str) -> Account:
-        return await asyncio.to_thread(partial(account_of, user, least_uid=self._least_uid))
+        return await asked(partial(account_of, user, least_uid=self._least_uid))
 
 
 def _text(path: Path) -> str:

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from federation.access.acting import Account, account_of
+from federation.access.names import asked
 from federation.errors import Refused
 from federation.model.job import Attempt
 from federation.model.spec import JobSpec
@@ -40,11 +42,14 @@ class Holdings:
         self._least_uid = least_uid
 
     async def of(self, site: str, key: Key) -> Held:
-        """Raises Refused: not this site's, or never let in. Nobody is told of another site's attempt."""
+        """Raises Refused: not this site's, or never let in; Unavailable: its user is not known now.
+
+        Nobody is told of another site's attempt.
+        """
         attempt, spec = await self._journal.read(lambda store: (store.attempt(key), store.attempt_spec(key)))
         if attempt is None or attempt.origin != site or not attempt.user:
             raise Refused(f"attempt {key} of {site} is not here")
-        account = account_of(attempt.user, least_uid=self._least_uid)
+        account = await asked(partial(account_of, attempt.user, least_uid=self._least_uid))
         return Held(attempt=attempt, spec=spec, account=account)
 
     async def staging(self, keys: Sequence[Key]) -> set[Key]:

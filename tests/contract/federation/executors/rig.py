@@ -17,6 +17,7 @@ from federation.ports import Executor, Place, Places, Seen, Sight
 PATIENCE_S = 60.0
 POLL_S = 0.1
 USER = "alice"
+NOBODY_NOW = "no-such-user"  # whom the pool would take
 
 
 class Pool(Executor, Places, Protocol):

@@ -13,7 +13,7 @@ from federation.executors.slurm import SlurmExecutor, SlurmPool
 from federation.executors.spool import Spool
 from federation.executors.ssh_host import SshHost, SshPlace
 from federation.executors.ssh_link import PING_S, Login, SshLink
-from tests.contract.federation.executors.rig import USER, Rig
+from tests.contract.federation.executors.rig import NOBODY_NOW, USER, Rig
 from tests.e2e.bare_slurm import wait
 
 _CONFIG = """\
@@ -128,7 +128,7 @@ async def behind_ssh(sshd: Sshd, folder: Path, *, ping_s: float = PING_S) -> Asy
     hosts: list[SshHost] = []
 
     def make() -> SlurmExecutor:
-        place = SshPlace(copies=Spool(folder / "copies"), users=frozenset({USER}), root=str(root / "spool"))
+        place = SshPlace(copies=Spool(folder / "copies"), users=frozenset({USER, NOBODY_NOW}), root=str(root / "spool"))
         hosts.append(SshHost(SshLink(sshd.login(), ping_s=ping_s), place))
         return SlurmExecutor(SlurmPool(name="batch"), hosts[-1])
 

@@ -6,12 +6,12 @@ from uuid import uuid4
 
 import pytest
 
-from federation.errors import Refused
+from federation.errors import Refused, Unavailable
 from federation.model.spec import Batch, JobSpec
 from federation.model.states import End
 from federation.model.token import Key
 from federation.ports import Sight
-from tests.contract.federation.executors.rig import USER, Rig, sha256
+from tests.contract.federation.executors.rig import NOBODY_NOW, USER, Rig, sha256
 
 EVERY_BYTE = bytes(range(1, 256))
 ONCE = b"#!/bin/sh\necho ran >> ran\nuntil [ -e go-on ]; do sleep 0.05; done\n"
@@ -198,10 +198,10 @@ async def test_a_script_that_can_t_run_as_it_is_is_refused_with_the_reason(rig: 
         await rig.submit(script)
 
 
-async def test_a_user_that_is_not_known_or_not_allowed_is_refused(rig: Rig) -> None:
+async def test_a_user_that_is_not_allowed_is_refused_and_one_that_is_not_known_may_be_later(rig: Rig) -> None:
     key = Key(uuid4(), 1)
-    for user in ("root", "no-such-user"):
-        with pytest.raises(Refused):
+    for user, error in (("root", Refused), (NOBODY_NOW, Unavailable)):
+        with pytest.raises(error):
             await rig.executor.submit(key, JobSpec(user=user, script=ONCE), user)
     assert (await rig.executor.look([key]))[key].sight is Sight.ABSENT
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from federation.access.acting import account_of, acting_as
-from federation.errors import Refused
+from federation.errors import Refused, Unavailable
 from tests.integration.federation.access.person import GID, UID, person
 
 
@@ -51,6 +51,11 @@ def test_an_error_inside_comes_out_and_root_is_back() -> None:
 
 
 def test_root_and_the_systems_own_are_nobody_here() -> None:
-    for name, why in (("root", "has uid 0"), ("daemon", "has uid 1"), ("no-such-user", "no user"), ("a\0b", "no user")):
+    for name, why in (("root", "has uid 0"), ("daemon", "has uid 1"), ("a\0b", "no user's name")):
         with pytest.raises(Refused, match=why):
             account_of(name)
+
+
+def test_whom_a_name_service_does_not_know_now_it_may_know_later() -> None:
+    with pytest.raises(Unavailable, match="no user 'no-such-user' on this host"):
+        account_of("no-such-user")

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from federation.engine.effects import Deliver, Dropped, Effect, Fault, FetchResults, Look, PushInputs, Send
+from federation.engine.effects import Deliver, Dropped, Effect, Fault, FetchResults, HandOver, Look, PushInputs, Send
 from federation.engine.origin import ANSWER_S, FOLLOW_S, LEASE_MARGIN, LEASE_MARGIN_S, RECHOOSE_S, WAKE_S
 from federation.engine.owing import MOST_SIGNALS
 from federation.engine.sites import JOURNAL_S, SILENT_S, WARY_JOBS, WARY_S
@@ -74,6 +74,19 @@ def test_a_budget_is_reserved_and_settled_by_what_ran_also_of_attempts_before() 
     assert (pair.edge.job.state, pair.edge.job.cost, spent()) == (Origin.RESULTS_PENDING, 0.5, 1.5)
     pair.edge.store.roll_back()  # what is kept in memory is what the journal has
     assert spent() == 1.5
+
+
+def test_why_a_backend_was_not_given_a_job_is_told_its_user_until_it_is(pair: Pair) -> None:
+    pair.edge.submit()
+    pair.carry(pair.edge, pair.edge.due())
+    why = "there is no user 'a_smith' on this host now"
+    for wait_s in (1.0, 2.0):
+        assert len(only(pair.carry(pair.hpc, pair.hpc.due(wait_s)), HandOver)) == 1
+        pair.carry(pair.hpc, pair.hpc.backend("not_handed_over", KEY, why))
+        assert (pair.edge.job.state, pair.edge.job.why) == (Origin.ACCEPTED, f"waits at hpc: {why}")
+    pair.carry(pair.hpc, pair.hpc.due(4.0))
+    pair.carry(pair.hpc, pair.hpc.backend("handed_over", KEY, "77"))
+    assert (pair.edge.job.state, pair.edge.job.why) == (Origin.ACCEPTED, "waits at hpc")
 
 
 def test_output_is_fetched_of_what_left_no_exit_record_whatever_was_seen_of_it(pair: Pair) -> None:
