@@ -192,7 +192,10 @@ class LocalExecutor:
         return processes.alive(claim.pid, claim.start, claim.boot) or any(self._members(key, record))
 
     def _members(self, key: Key, record: Record) -> list[int]:
-        if record.uid is None or record.claim is None or record.claim.fence:
+        claim = record.claim
+        if record.uid is None or claim is None or claim.fence:
+            return []
+        if claim.boot not in ("", processes.boot_id()):  # a session's number is another's by now
             return []
         session = self._session(key)
         return list(processes.members(record.uid, session, layout.name_of(key))) if session else []

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from federation.access.acting import account_of
 from federation.errors import NoRoom, Refused, Unavailable
 from federation.executors import layout
 from federation.executors.local import LocalExecutor, LocalPool
@@ -86,6 +87,18 @@ async def test_what_a_user_claims_about_his_processes_harms_nobody(rig: Rig) -> 
     await rig.executor.stop(key)  # his own are found by their mark
     assert (await rig.ended(key)).signal == signal.SIGTERM
     await go_on(rig, other)  # and of those, none of another job's
+
+
+async def test_a_number_from_before_a_boot_means_nobody_now(rig: Rig) -> None:
+    other, key = await rig.submit(WAITS), Key(uuid4(), 1)
+    await rig.wrote(other, "up")
+    session = (rig.spool.folder(other) / layout.SESSION).read_bytes()
+    rig.spool.lay(key, account_of(USER), {layout.SESSION: session})
+    (rig.spool.folder(key) / layout.CLAIM).symlink_to(f"run.1.2.{'0' * 36}.1")
+    assert (await rig.executor.look([key]))[key].sight is Sight.GONE
+    await rig.executor.signal(key, signal.SIGKILL)
+    assert (await rig.executor.look([other]))[other].sight is Sight.RUNNING
+    await go_on(rig, other)
 
 
 async def test_a_job_outlives_the_end_of_its_daemons_event_loop(rig: Rig) -> None:
