@@ -12,7 +12,6 @@ from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.devices import Devices
 from slurm_plugin.agent.visitors import Visitors
 from slurm_plugin.model import Gpu, Instance, RunKey
-from slurm_plugin.nvml.holders import user_name
 
 log = logging.getLogger(__name__)
 
@@ -80,4 +79,4 @@ class Claims:
     def _who(self, uid: int, jobs: set[int]) -> str:
         if named := sorted(jobs - {0}):
             return f"job {named[0]}, whose grant can't be read"
-        return f"a job of {user_name(uid)} that no grant tells of" if uid else "a job whose grant can't be read"
+        return f"a job of uid {uid} that no grant tells of" if uid else "a job whose grant can't be read"

@@ -21,7 +21,7 @@ from slurm_plugin.agent.visitors import Visitors
 from slurm_plugin.errors import NvmlError
 from slurm_plugin.model import RunKey
 from slurm_plugin.nvml.hiding import Suspicion, hiding
-from slurm_plugin.nvml.holders import describe, open_in, user_name
+from slurm_plugin.nvml.holders import describe, open_in
 from slurm_plugin.ports import Gpus
 
 log = logging.getLogger(__name__)
@@ -215,9 +215,7 @@ def _told(left: Left, before: Left) -> str:
     if before.found and left.outlived and not before.found.keys() & left.found.keys():
         pids, runs = {}, list(left.outlived)
     names = [f"{describe(pid)}: {how}" if how else describe(pid) for pid, how in sorted(pids.items())]
-    names += [
-        f"processes of job {one.run.job_id} ({user_name(one.run.uid)}) that outlive it, in {one.cgroup}" for one in runs
-    ]
+    names += [f"processes of job {one.run.job_id} (uid {one.run.uid}) that outlive it, in {one.cgroup}" for one in runs]
     more = len(names) - MOST_TOLD
     return ", ".join([*names[:MOST_TOLD], f"{more} more"] if more > 0 else names)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from slurm_plugin.cli.users import with_names
 from slurm_plugin.cli.view import (
     ISOLATION,
     GpuPlanView,
@@ -149,7 +150,7 @@ def _gpu(gpu: pool_pb2.Gpu, offers: Mapping[str, str], holders: Mapping[str, lis
         mig=gpu.mig,
         memory_mib=gpu.memory_mib,
         memory_slices=max([*ends, *(piece.start + piece.size for piece in slices)], default=0),
-        fault=gpu.fault,
+        fault=with_names(gpu.fault),
         slices=slices,
         differs=_differences(gpu.name, serialized(gpu)),
     )
@@ -184,7 +185,7 @@ def _slice(i: pool_pb2.Instance, offers: Mapping[str, str], holders: Mapping[str
         ci=i.ci,
         state=_state(i, busy=bool(held_by), offered=bool(offered_as)),
         offered_as="" if held_by else offered_as,
-        held_by=i.held_by,
+        held_by=with_names(i.held_by),
         unused_since=i.unused_since if jobs else 0.0,
         jobs=jobs,
     )

@@ -8,7 +8,8 @@ import typer
 
 from slurm_plugin.cli.options import DryRun, Json
 from slurm_plugin.cli.output import emit, emit_document, say, width
-from slurm_plugin.cli.pool import HALF_A_DAY_S, local_time, user_name
+from slurm_plugin.cli.pool import HALF_A_DAY_S, local_time
+from slurm_plugin.cli.users import user_name
 
 LIMIT, LIMIT_MAX = 200, 1000
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

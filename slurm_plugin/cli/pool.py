@@ -10,6 +10,7 @@ import typer
 
 from slurm_plugin.cli.options import DryRun, Json, Where
 from slurm_plugin.cli.output import emit, emit_document, say, width
+from slurm_plugin.cli.users import user_name
 from slurm_plugin.errors import ConfigError, NotDone, RequestError
 
 if TYPE_CHECKING:
@@ -190,16 +191,6 @@ def doctor(context: typer.Context, json: Json = False) -> None:
         emit(report_lines(report, width()))
     if report.findings:
         raise typer.Exit(FOUND)
-
-
-def user_name(uid: int) -> str:
-    """The user's name here, or the number when this host does not know it."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def local_time(at: float) -> str:

@@ -31,8 +31,9 @@ def top(
     """GPUs, slices and what waits, live. q ends it."""
     from slurm_plugin.cli.client import fetch_pool
     from slurm_plugin.cli.output import emit
-    from slurm_plugin.cli.pool import local_time, user_name
+    from slurm_plugin.cli.pool import local_time
     from slurm_plugin.cli.target import target_of
+    from slurm_plugin.cli.users import user_name
 
     target = target_of(context.obj)
 

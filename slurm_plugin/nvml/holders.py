@@ -2,7 +2,6 @@
 
 import logging
 import os
-import pwd
 import stat
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -83,7 +82,10 @@ def _is_same(descriptor: str, target: str, path: Path) -> bool:
 
 
 def describe(pid: int) -> str:
-    """`pid 812 (nv-hostengine, nvidia-dcgm.service)`, `pid 907 (python3, alice)`."""
+    """`pid 812 (nv-hostengine, nvidia-dcgm.service)`, `pid 907 (python3, uid 1000)`.
+
+    Users by number: a directory that is asked for a name may not answer, and jobs start and end behind whoever asks.
+    """
     facts = [fact for fact in (_comm(pid), _unit(pid) or _user(pid)) if fact]
     return f"pid {pid} ({', '.join(facts)})" if facts else f"pid {pid}"
 
@@ -100,11 +102,4 @@ def _unit(pid: int) -> str:
 
 def _user(pid: int) -> str:
     uids = [line.split()[1] for line in read(f"{PROC}/{pid}/status").splitlines() if line.startswith("Uid:")]
-    return user_name(int(uids[0])) if uids else ""
-
-
-def user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    return f"uid {uids[0]}" if uids else ""

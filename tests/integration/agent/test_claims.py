@@ -128,7 +128,7 @@ async def test_a_users_devices_that_no_file_tells_of_are_withheld_while_he_may_h
     (bench.folder / "visitors.json").write_text("garbage")
     async with bench.running():
         await bench.runs.reconcile()
-        assert bench.book.haunted == {FIRST: f"a job of {USER} that no grant tells of"}
+        assert bench.book.haunted == {FIRST: f"a job of uid {USER} that no grant tells of"}
         await bench.start(2, uid=USER + 1)
         assert bench.held() == {2: (SECOND,)}
         del bench.slurm.runs[1]

@@ -61,10 +61,10 @@ async def test_an_open_descriptor_of_the_last_job_keeps_a_slice_from_the_next_un
         with holding(caps / "nvidia-cap1") as process:
             await bench.end(1)
             await bench.until(lambda: FIRST in bench.book.haunted)
-            assert bench.book.haunted[FIRST] == f"pid {process.pid} (sh, root)"
+            assert bench.book.haunted[FIRST] == f"pid {process.pid} (sh, uid 0)"
             wire = gpu_to_wire(bench.book.gpus[0], bench.book.haunted)
             assert [(one.uuid, one.held_by) for one in wire.instances if one.foreign] == [
-                (FIRST, f"pid {process.pid} (sh, root)")
+                (FIRST, f"pid {process.pid} (sh, uid 0)")
             ]
             await bench.start(2)
             assert bench.held() == {2: (SECOND,)}
@@ -343,7 +343,7 @@ async def test_what_outlives_a_run_and_does_not_hold_still_keeps_its_slices_and_
         await bench.end(1)
         await bench.end(2)
         await bench.until(lambda: FIRST in bench.book.haunted and not bench.book.unseen)
-        assert bench.book.haunted == {FIRST: f"processes of job 1 ({USER}) that outlive it, in /c"}
+        assert bench.book.haunted == {FIRST: f"processes of job 1 (uid {USER}) that outlive it, in /c"}
         assert {run.job_id for runs in asked for run in runs} == {1, 2}
         stays.clear()
         await bench.until(lambda: not bench.book.haunted)

@@ -39,6 +39,7 @@ OURS = {
     "slurm_plugin.cli.pool",
     "slurm_plugin.cli.setup",
     "slurm_plugin.cli.top",
+    "slurm_plugin.cli.users",
     "slurm_plugin.cli.view",
     "slurm_plugin.errors",
 }

@@ -1,8 +1,11 @@
 import os
+import pwd
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import pytest
 
 from slurm_plugin.nvml.holders import MOST_NAMED, describe, holders, open_in
 
@@ -88,7 +91,12 @@ def test_a_file_that_was_replaced_since_is_still_held(tmp_path: Path) -> None:
         assert open_in({"a": (tmp_path / "cap1",)}) == {"a": (pid,)}
 
 
-def test_a_process_is_told_with_its_name_and_user(tmp_path: Path) -> None:
+def test_a_process_is_told_with_its_name_and_user_and_no_directory_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(pwd, "getpwuid", asked.append)
     with process_with(device(tmp_path), "trainer") as pid:
-        assert describe(pid) == f"pid {pid} (trainer, root)"
+        assert describe(pid) == f"pid {pid} (trainer, uid 0)"
     assert describe(2**22 + 1) == f"pid {2**22 + 1}"
+    assert asked == []
