@@ -10,6 +10,7 @@ from functools import partial
 from federation.engine.attempts import ASK_S, again, ended, poll_s, retry_s, room_poll_s
 from federation.engine.doubts import Doubts
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look, Send
+from federation.engine.silences import Silences
 from federation.model.job import Attempt, over
 from federation.model.messages import (
     STATES,
@@ -41,25 +42,22 @@ IN_BACKEND = frozenset({Target.READY, Target.SUBMITTING, Target.PENDING, Target.
 
 
 class TargetSide(Doubts):
-    """Kept in memory: when each origin was last heard.
-
-    `more_due`: the last pass was a full one.
-    """
+    """`more_due`: the last pass was a full one."""
 
     def __init__(self, house: House, now: Now) -> None:
         super().__init__(house)
-        self._since = now.mono
-        self._heard: dict[str, float] = {}
+        self._silences = Silences(now)
         self.more_due = False
         self._leases_at = 0.0
 
     def start(self, store: Store, now: Now) -> list[Effect]:
-        """After any restart the backends are asked before anything is done."""
+        """After any restart the backends are asked before anything is done, and silence counts from before it."""
+        self._silences.start(store, now)
         store.wake_attempts(now.wall)
         return []
 
     def message(self, store: Store, origin: str, message: FromOrigin, now: Now) -> list[Effect]:
-        self._heard[origin] = now.mono
+        self._silences.heard(origin, now)
         match message:
             case Submit():
                 return self._submit(store, origin, message, now)
@@ -313,8 +311,7 @@ class TargetSide(Doubts):
 
     def _end_leases(self, store: Store, now: Now) -> list[Effect]:
         effects: list[Effect] = []
-        for origin in {origin for (_, origin), count in store.attempts().items() if count > 0}:
-            silence_s = now.mono - self._heard.get(origin, self._since)
+        for origin, silence_s in self._silences.of_open(store, now):
             for attempt in store.leases_over_from(origin, silence_s, MOST_DUE):
                 effects += self._stop(store, attempt, End.LEASE, now)
         return effects

@@ -101,6 +101,12 @@ SELECT coalesce(sum(input_bytes), 0) AS n FROM attempts
 -- name: leases_over_from
 SELECT * FROM attempts WHERE origin = :origin AND lease_s IS NOT NULL AND lease_s < :silence
     AND state IN ('staging', 'ready', 'submitting', 'pending', 'running') LIMIT :most
+-- name: has_lease
+SELECT 1 FROM attempts WHERE origin = :origin AND lease_s IS NOT NULL LIMIT 1
+-- name: heard
+SELECT * FROM heard
+-- name: save_heard
+INSERT OR REPLACE INTO heard VALUES (:origin, :at)
 -- name: wake_attempts
 -- After a restart the backend is asked about everything that it may have, before anything is done.
 UPDATE attempts SET due_at = :now, misses = 0

@@ -321,6 +321,16 @@ class Store(Sums):
         rows = self._all("leases_over_from", origin=origin, silence=silence_s, most=most)
         return [convert.attempt_from_row(row) for row in rows]
 
+    def has_lease(self, origin: str) -> bool:
+        return self._one("has_lease", origin=origin) is not None
+
+    def heard(self) -> dict[str, float]:
+        """When each origin was heard, in Unix seconds, as it was last written down."""
+        return {row["origin"]: row["at"] for row in self._all("heard")}
+
+    def save_heard(self, origin: str, at: float) -> None:
+        self._run("save_heard", origin=origin, at=at)
+
     def wake_attempts(self, now: float) -> None:
         """All that a backend may have is to be looked at."""
         self._recent_attempts.clear()

@@ -8,6 +8,7 @@ import pytest
 from federation.engine.attempts import ASK_S, FIRST_POLL_S, FIRST_RETRY_S, MOST_POLL_S
 from federation.engine.doubts import MOST_DOUBTED
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look
+from federation.engine.silences import HEARD_S
 from federation.engine.target import TOMBSTONE_S
 from federation.model.messages import CONT, STATES, Busy, Cancel, Changes, Follow, Release, Signal, Submit, Told
 from federation.model.spec import Input, Lease, OnSilence
@@ -17,6 +18,7 @@ from federation.ports import Sight
 from tests.unit.federation.engine.bench import EXIT, GUEST, KEY, SPEC, Site, messages, only
 
 SUBMIT = Submit(key=KEY, pool="gpu", spec=SPEC)
+OTHER = Key(UUID(int=9), 1)
 CANCEL = Cancel(key=KEY, pool="gpu")
 INPUT = Input(path=b"x", size=0, sha256=b"")
 KILLED = Outcome(end=End.SIGNALED, signal=15, started_at=5.0, ended_at=6.0)
@@ -426,6 +428,35 @@ def test_a_lease_is_measured_from_the_last_word_of_its_origin(hpc: Site, on_sile
         return
     hpc.sees(Sight.EXITED, outcome=KILLED)
     assert hpc.attempt().outcome == replace(KILLED, end=End.LEASE)
+
+
+@pytest.mark.parametrize("down_s", [0.0, 200.0])
+def test_a_restart_begins_no_lease_anew(hpc: Site, down_s: float) -> None:
+    running(hpc, replace(SUBMIT, spec=replace(SPEC, lease=Lease(on_silence=OnSilence.STOP, after_s=100.0))))
+    hpc.due(HEARD_S)
+    hpc.hears("edge", Follow(journal=None, after=0))
+    hpc.due(80.0)
+    hpc.time += down_s
+    hpc.restart()
+    hpc.due(10.0)
+    assert hpc.attempt().state is (Target.STOPPING if down_s else Target.RUNNING)
+    hpc.restart()
+    hpc.due(11.0)
+    assert hpc.attempt().state is Target.STOPPING
+
+
+def test_when_an_origin_was_heard_is_written_down_only_for_a_lease_and_not_each_time(hpc: Site) -> None:
+    running(hpc)
+    hpc.due(1000.0)
+    assert hpc.store.heard() == {}
+    began = hpc.time
+    hpc.hears(
+        "edge", replace(SUBMIT, key=OTHER, spec=replace(SPEC, lease=Lease(on_silence=OnSilence.STOP, after_s=1e9)))
+    )
+    for _ in range(8):
+        hpc.due(3.0)
+        assert hpc.store.heard()["edge"] in (began, began + 12.0, began + 24.0)
+        hpc.hears("edge", Follow(journal=None, after=0))
 
 
 def test_a_signal_is_delivered_once_and_never_to_another_attempt(hpc: Site) -> None:
