@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from federation.config_overflow import OverflowConfig, VirtualNodes
-from federation.overflow.drains import PATIENCE_S, RELEASE_S, TIMES, Drains
+from federation.overflow.drains import OFTEN_S, PATIENCE_S, SELDOM_S, TIMES, Drains
 from slurm_plugin.errors import SlurmUnavailable
 from slurm_plugin.ports import SlurmNode
 from slurm_plugin.slurm.process import Site
@@ -110,16 +110,31 @@ async def test_only_what_was_refused_is_released_and_not_for_ever() -> None:
     for _ in range(TIMES + 2):
         scene.slurm.put(REFUSED)
         await scene.looks(1)
+        scene.slurm.put(replace(REFUSED, reason="Resources"))
+        await scene.looks(1)
     assert scene.released == ["12"] * TIMES
     assert scene.slurm.records[13] == held
 
 
-async def test_jobs_are_not_looked_for_long_after() -> None:
-    scene = Scene()
-    await scene.looks(0, PATIENCE_S, RELEASE_S + 1)
+async def test_a_refused_job_is_found_where_nobody_remembers_the_drain() -> None:
+    """The daemon was killed since, or slurmctld, which saves its nodes and its jobs apart."""
+    scene = Scene(replace(NODE, state="IDLE", reason=""))
     scene.slurm.put(REFUSED)
-    await scene.looks(1)
+    await scene.looks(0)
+    assert scene.released == ["12"]
+    scene.slurm.put(replace(REFUSED, job_id=13))
+    await scene.looks(OFTEN_S, 1)
+    assert scene.released == ["12", "13"]
+
+
+async def test_who_waits_for_the_partition_is_not_read_at_each_look() -> None:
+    scene = Scene(replace(NODE, state="IDLE", reason=""))
+    await scene.looks(0)
+    scene.slurm.put(REFUSED)
+    await scene.looks(SELDOM_S - 2, 1)
     assert scene.released == []
+    await scene.looks(1)
+    assert scene.released == ["12"]
 
 
 async def test_a_slurm_that_is_away_is_asked_again() -> None:
