@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from federation.access.names import asked
 from federation.errors import ConfigError, Refused
 from federation.pki.files import check_place
 from federation.tasks import ended
@@ -40,17 +41,27 @@ class Connection(Protocol):
     def getsockopt(self, level: int, option: int, length: int, /) -> bytes: ...
 
 
-def caller_of(connection: Connection, admins: Collection[str] = ()) -> Caller:
-    """As he was when he connected. Raises Refused for a user that this host does not know."""
-    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+def uid_of(connection: Connection) -> int:
+    """As it was when he connected."""
+    return _credentials(connection)[1]
+
+
+async def caller_of(connection: Connection, admins: Collection[str] = ()) -> Caller:
+    """Likewise. Raises Refused for a user that this host does not know."""
+    pid, uid, gid = _credentials(connection)
     own = uid in (0, os.geteuid())
     try:
-        user = pwd.getpwuid(uid).pw_name
+        user = (await asked(pwd.getpwuid, uid)).pw_name
     except KeyError:
         if not own:
             raise Refused(f"uid {uid} is nobody on this host") from None
         user = ""
     return Caller(pid=pid, uid=uid, gid=gid, user=user, admin=own or user in admins)
+
+
+def _credentials(connection: Connection) -> tuple[int, int, int]:
+    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return pid, uid, gid
 
 
 def listening(path: Path) -> socket.socket:

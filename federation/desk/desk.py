@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from federation.access.audit import Audit, Entry
-from federation.access.local import Caller, caller_of, served
+from federation.access.local import Caller, caller_of, served, uid_of
 from federation.desk.answers import MOST_LISTED, Answers
 from federation.desk.logs import Said, logs
 from federation.desk.possible import settled
@@ -60,9 +60,9 @@ class Desk:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            caller = caller_of(writer.get_extra_info("socket"), self.staff.admins)
-            with _counted(self._callers, caller.uid, 1, (MOST_CALLERS, MOST_OF_ONE)):
-                await self._answer(caller, reader, writer)
+            connection = writer.get_extra_info("socket")
+            with _counted(self._callers, uid_of(connection), 1, (MOST_CALLERS, MOST_OF_ONE)):
+                await self._answer(await caller_of(connection, self.staff.admins), reader, writer)
         except FedError as error:
             await _fail(writer, error)
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):

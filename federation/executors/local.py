@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from federation.access.acting import LEAST_UID, Account, account_of
+from federation.access.names import asked
 from federation.errors import FedError, NoRoom, Refused, Unavailable
 from federation.executors import children, layout, processes
 from federation.executors.layout import Record
@@ -270,7 +271,7 @@ class LocalExecutor:
         return int(text) if text.isdecimal() and len(text) < 7 else 1
 
     async def _account(self, user: str) -> Account:
-        return await asyncio.to_thread(partial(account_of, user, least_uid=self._pool.least_uid))
+        return await asked(partial(account_of, user, least_uid=self._pool.least_uid))
 
     async def _record(self, key: Key) -> Record:
         try:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from federation.access.acting import LEAST_UID, Account, account_of
+from federation.access.names import asked
 from federation.errors import FedError, OutcomeUnknown, Refused, Unavailable
 from federation.executors import layout, ssh_scripts
 from federation.executors.host import MAX_TEXT
@@ -114,4 +115,4 @@ class SshHost:
     async def _account(self, user: str) -> Account:
         if user not in self._place.users:
             raise Refused(f"user {user} may not use this pool's login", hint="see `users` of the pool")
-        return await asyncio.to_thread(partial(account_of, user, least_uid=self._place.least_uid))
+        return await asked(partial(account_of, user, least_uid=self._place.least_uid))

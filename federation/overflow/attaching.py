@@ -14,6 +14,7 @@ from typing import Protocol
 from uuid import UUID
 
 from federation.access.acting import Account
+from federation.access.names import asked
 from federation.config_overflow import OverflowConfig, VirtualNodes
 from federation.errors import Refused, StoreFull, Unavailable
 from federation.model.job import Job
@@ -211,7 +212,7 @@ class Attaching:
         patterns, stdin = ((), b"") if shared else (files_of(hello).inputs, hello.stdin)
         if not patterns and not stdin and not spec.outputs:
             return spec
-        account = await asyncio.to_thread(self._desk.account, burst.user)
+        account = await asked(self._desk.account, burst.user)
         most = await self._desk.runner.read(lambda store: self._most_input(store, burst))
         source = Source(account=account, folder=hello.folder, patterns=patterns, stdin=stdin, most_bytes=most)
         async with self._taking:

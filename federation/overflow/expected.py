@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from federation.access.names import asked
 from federation.overflow.facts import Waiting
 from slurm_plugin.config import load_place
 from slurm_plugin.errors import RequestError, VgpuError
@@ -44,7 +45,7 @@ class Controller:
 
     async def _ask(self, jobs: Sequence[Waiting], now: float, found: dict[int, float]) -> None:
         place = load_place(self._pool_yaml)
-        uid = pwd.getpwnam(place.user).pw_uid
+        uid = (await asked(pwd.getpwnam, place.user)).pw_uid
         async with await open_link(place.dial, munge=Munge(place.munge_socket), server_uid=uid) as link:
             for job in jobs:
                 with suppress(RequestError):  # it does not know this one

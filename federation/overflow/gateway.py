@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from federation.access.local import Caller, caller_of, served
+from federation.access.local import Caller, Connection, caller_of, served, uid_of
 from federation.errors import FedError, Refused, Unavailable
 from federation.overflow.attaching import Attaching, Stale
 from federation.overflow.frames import HEAD, MOST_HELLO, Ended, FromProxy, Hello, Refusal, from_proxy, length, to_proxy
@@ -69,9 +69,10 @@ class Gateway:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            caller = _caller(writer)
+            connection = writer.get_extra_info("socket")
             with ExitStack() as counts:  # until its job is attached
-                counts.enter_context(_counted(self._strangers, caller.uid, 1, MOST_STRANGERS))
+                counts.enter_context(_counted(self._strangers, uid_of(connection), 1, MOST_STRANGERS))
+                caller = await _caller(connection)
                 hello = await self._hello(caller, reader, counts)
                 last = await self._attend(Visit(self._staff, caller, hello, writer), reader, counts)
             async with asyncio.timeout(GONE_S):
@@ -170,10 +171,10 @@ def _read(kind: bytes, payload: bytes) -> FromProxy | None:
         raise Refused(f"the daemon can't read what its proxy says of this job: {error}") from None
 
 
-def _caller(writer: asyncio.StreamWriter) -> Caller:
+async def _caller(connection: Connection) -> Caller:
     """Raises Unavailable: he has submitted a job here, so when nobody knows him, it is the names that are away."""
     try:
-        return caller_of(writer.get_extra_info("socket"))
+        return await caller_of(connection)
     except Refused as error:
         raise Unavailable(str(error)) from None
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from federation.access.acting import Account
+from federation.access.names import asked
 from federation.drops import Drops
 from federation.errors import FedError, Refused, Unavailable
 from federation.model.spec import JobSpec
@@ -116,7 +117,8 @@ class Mover:
         spec = await self._engine().read(lambda store: store.spec(key.token))
         if spec is not None and spec.outputs and outcome.started_at is not None:
             home = await asyncio.to_thread(self.spool.home, key.token)
-            goal = Goal(folder=Path(home.folder), account=self._account(home.user), patterns=spec.outputs)
+            account = await asked(self._account, home.user)
+            goal = Goal(folder=Path(home.folder), account=account, patterns=spec.outputs)
             nothing = await fetch(far, key, replace(goal, most_bytes=max(0, most - written)), _counter(progress))
             remark = _no_file(nothing)
         await self._engine().results_here(key, remark)

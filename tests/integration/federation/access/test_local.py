@@ -1,5 +1,6 @@
 """Who calls on the local socket, as the kernel says."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -29,7 +30,7 @@ def called_by(path: Path, uid: int, admins: tuple[str, ...] = ()) -> Caller:
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
             connection, _ = listener.accept()
             with connection:
-                caller = caller_of(connection, admins)
+                caller = asyncio.run(caller_of(connection, admins))
             assert caller.pid == client.pid
             return caller
 

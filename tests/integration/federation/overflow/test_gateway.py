@@ -4,6 +4,7 @@ import asyncio
 import logging
 import pwd
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -25,7 +26,17 @@ from federation.overflow.bursts import burst_of, newest_bursts
 from federation.overflow.frames import Acknowledged, Ended, Hello, Refusal, Stream
 from slurm_plugin.lab.people import ensure_people
 from tests.integration.federation.daemons import passable
-from tests.integration.federation.overflow.gate import NODE, OTHER, USER, Gate, Proxy, connected, uid_of, until
+from tests.integration.federation.overflow.gate import (
+    NODE,
+    OTHER,
+    PATIENCE_S,
+    USER,
+    Gate,
+    Proxy,
+    connected,
+    uid_of,
+    until,
+)
 from tests.unit.federation.overflow.wire import to_daemon
 
 
@@ -391,6 +402,34 @@ async def test_a_daemon_that_can_not_tell_who_or_where_it_is_leaves_what_runs_al
         async with gate.up():
             assert await running == exited(0)
     assert proxy.output == b"begins\nends\n"
+
+
+async def test_whom_the_name_service_knows_late_keeps_nobody_else_waiting(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, knows, late = threading.Event(), threading.Event(), []
+
+    def slow(uid: int) -> pwd.struct_passwd:
+        if uid == uid_of(OTHER):
+            asked.set()
+            if not knows.wait(PATIENCE_S / 3):
+                late.append(uid)
+        return pwd.getpwuid(uid)
+
+    monkeypatch.setattr(local, "pwd", SimpleNamespace(getpwuid=slow))
+    home = bytes(gate.home)
+    proxy, theirs = gate.proxy(WAITS % (home, home)), gate.proxy(b"exit 2\n", gate.job(43, OTHER))
+    other = Proxy(gate.socket, theirs.hello, user=OTHER)
+    async with gate.up():
+        running = asyncio.create_task(proxy.run())
+        await until(lambda: proxy.output == b"begins\n")
+        waits = asyncio.create_task(other.run())
+        await asyncio.to_thread(asked.wait)
+        (gate.home / "go-on").touch()
+        assert await running == exited(0)
+        knows.set()
+        assert await waits == exited(2)
+    assert not late
 
 
 async def gone(gate: Gate) -> None:
