@@ -5,8 +5,10 @@ none. A forward is over when the near site has, durable, that the far one has th
 interleaved. CPU is of whole processes, with gRPC's own threads.
 """
 
+import os
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ ROUNDS = 7
 JOBS = 1000  # of a round, at once
 WARM_UP = 300
 STEADY_JOBS, STEADY_PER_S = 1500, 500.0
+SYNCS, SYNC_BYTES = 300, 4096  # before the steady ones, and after them
 SSH_CALLS = 3  # of a round
 ECHOES_A_FORWARD = 2.0  # a forward takes at most as long as so many bare echoes
 FORWARD_BOUND_MS = 1.0
@@ -111,14 +114,21 @@ def _rows(forwards: Times, echoes: Times, sshes: list[float]) -> Iterator[Row]:
 
 def _steady(made: Pair) -> Iterator[Row]:
     """At half the rate, each job on its own: until it is acknowledged, and until the far backend has it."""
+    disk = _syncs(made.folder)
     found = made.edge.ask("forward", jobs=STEADY_JOBS, rate=STEADY_PER_S)
+    disk += _syncs(made.folder)
     waits = [1000 * one for one in found["waits"]]
     yield Row(
         name=f"forward at {STEADY_PER_S:.0f}/s, p99 to the acknowledgement",
         value=percentile(waits, 0.99),
         unit="ms",
         bound=P99_BOUND_MS,
-        beside={"p50_ms": round(percentile(waits, 0.5), 2), "jobs": STEADY_JOBS},
+        beside={
+            "p50_ms": round(percentile(waits, 0.5), 2),
+            "jobs": STEADY_JOBS,
+            "disk_p50_ms": round(percentile(disk, 0.5), 2),
+            "disk_p99_ms": round(percentile(disk, 0.99), 2),
+        },
     )
     started = {line.split("/")[0]: float(line.split()[1]) for line in made.hpc.ran.read_text().splitlines()}
     to_start = [1000 * (started[token] - at) for token, at in found["submitted"].items()]
@@ -128,6 +138,22 @@ def _steady(made: Pair) -> Iterator[Row]:
         unit="ms",
         beside={"p50_ms": round(percentile(to_start, 0.5), 2), "jobs": len(to_start)},
     )
+
+
+def _syncs(folder: Path) -> list[float]:
+    """How long the disk itself takes to make 4 KiB durable in a file that has its size: milliseconds. A forward waits
+    for three of those, one after the other.
+    """
+    block, found = os.urandom(SYNC_BYTES), []
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        file.write(bytes(SYNC_BYTES * SYNCS))
+        os.fsync(file.fileno())
+        for nth in range(SYNCS):
+            os.pwrite(file.fileno(), block, SYNC_BYTES * nth)
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            found.append(1000 * (time.perf_counter() - began))
+    return found
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from federation.store.queries import migrations
 
 APPLICATION_ID = 0x66656401  # tells our file from any other SQLite file
 BUSY_S = 2.0  # another daemon on the same journal is told after this
-CHECKPOINT_PAGES = 1000
+CHECKPOINT_PAGES = 200  # of the log, brought into the database at once: the next commits wait for that
 WAL_KEPT_BYTES = 64 << 20
 NETWORKED = frozenset({"nfs", "nfs4", "lustre", "cifs", "smb3", "9p", "ceph", "gpfs", "beegfs", "afs", "fuse.sshfs"})
 """File systems on which the write-ahead log's shared memory or fsync can't be trusted."""

@@ -54,6 +54,16 @@ async def test_many_at_once_become_durable_together(path: Path, monkeypatch: pyt
     store.close()
 
 
+async def test_its_log_is_brought_in_in_small_parts(path: Path) -> None:
+    """A commit waits for no more pages than those, however long the journal is in service."""
+    one, most = writer(path), 0
+    for number in range(300):
+        await one.run(partial(add, number=number, script=bytes(4096)))
+        most = max(most, path.with_name("fed.db-wal").stat().st_size)
+    assert 1 << 18 < most < 1 << 20
+    await one.close()
+
+
 async def test_what_closes_a_group_is_durable_with_it_and_told(path: Path) -> None:
     heard: asyncio.Queue[int] = asyncio.Queue()
     places: list[str] = []
