@@ -116,6 +116,7 @@ def _node(node: pool_pb2.NodeStatus) -> NodeView:
             WaitingView(job_id=w.job_id, gres_class=w.gres_class, count=w.count, since=w.since)
             for w in inventory.waiting
         ),
+        garbled=tuple(inventory.garbled),
         problems=tuple(_with_index(text, inventory.gpus) for text in node.problems),
         clock_ahead_s=node.clock_ahead_s,
     )

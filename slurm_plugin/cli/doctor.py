@@ -147,13 +147,15 @@ def _stale(pool: PoolView, jobs: tuple[QueuedJob, ...]) -> Iterator[Finding]:
 
 def _lacking(pool: PoolView, jobs: tuple[QueuedJob, ...], now: float) -> Iterator[Finding]:
     granted = {(grant.job_id, grant.started_at, node.name) for node in pool.nodes for grant in node.grants}
+    unread = {(job_id, node.name) for node in pool.nodes for job_id in node.garbled}
     connected = {node.name for node in pool.nodes if node.agent_connected}
     for job in jobs:
         age = now - job.started_at
         if job.state in _HOLDS_NOTHING or job.state == "COMPLETING" or age < NO_GRANT_S:
             continue
         for name in job.on_nodes:
-            if name in connected and (job.job_id, job.started_at, name) not in granted:
+            has_none = (job.job_id, job.started_at, name) not in granted and (job.job_id, name) not in unread
+            if name in connected and has_none:
                 yield found("no-grant", node=name, job=job.job_id, state=job.state, age=f"{age:.0f}")
 
 

@@ -82,6 +82,7 @@ class NodeView:
     gpus: tuple[GpuView, ...]
     grants: tuple[GrantView, ...]
     waiting: tuple[WaitingView, ...]
+    garbled: tuple[int, ...]  # jobs whose grants can't be read: what they have is held
     problems: tuple[str, ...]
     clock_ahead_s: float  # against the controller's
 

@@ -332,6 +332,13 @@ def test_a_planted_fault_is_found_alone_with_a_line_to_paste(code: str) -> None:
     assert findings[code].paste.strip()
 
 
+def test_a_job_whose_grant_can_not_be_read_is_not_told_to_be_requeued() -> None:
+    world = World()
+    PLANTED["no-grant"](world)
+    world.node.inventory.garbled.append(15)
+    assert world.judge() == ()
+
+
 def test_a_job_that_began_without_its_agent_is_not_sought_in_a_log_that_has_nothing_of_it() -> None:
     world = World()
     PLANTED["unconfined-job"](world)
