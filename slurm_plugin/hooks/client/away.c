@@ -25,7 +25,9 @@
 #ifndef SLURM_MS
 #define SLURM_MS 5000 /* longest that one command of Slurm's may take */
 #endif
+#ifndef ANSWER_BYTES
 #define ANSWER_BYTES (64 << 20) /* most of its answer that is read: 10,000 elements of an array, with a row each */
+#endif
 #define NUMBER 12          /* width of a column of numbers */
 #define REQUEST 2048       /* width of what a job asks for; what fills it is taken for slices */
 #define COMMENT 4096       /* width of its AdminComment; what fills it is taken for what would be looked for */
@@ -92,7 +94,8 @@ static bool leave_mark(const struct site *site, long job, const struct run *run)
     return close(fd) == 0 && whole;
 }
 
-static char answer[ANSWER_BYTES]; /* of Slurm's last command, with its errors, also when it failed */
+static char none[1];
+static char *answer = none; /* of Slurm's last command, with its errors, also when it failed; a task needs no room for it */
 
 /* Runs one of Slurm's commands, in an environment of its own, for SLURM_MS at the most. Its answer; NULL: it failed. */
 static char *slurm(const struct site *site, const char *command, const char *const more[])
@@ -108,7 +111,10 @@ static char *slurm(const struct site *site, const char *command, const char *con
     if (getenv("SLURM_CONF") != NULL && snprintf(conf, sizeof conf, "SLURM_CONF=%s", getenv("SLURM_CONF")) < (int)sizeof conf)
         env[2] = conf; /* slurmd's own word: a prolog's environment is root's but for SPANK_ names */
     snprintf(path, sizeof path, "%s/%s", site->bin, command);
-    if (pipe2(out, O_CLOEXEC) != 0)
+    if (answer == none && (answer = malloc(ANSWER_BYTES)) == NULL)
+        answer = none;
+    *answer = '\0';
+    if (answer == none || pipe2(out, O_CLOEXEC) != 0)
         return NULL;
     pid_t child = fork();
     if (child == 0) {
@@ -119,15 +125,14 @@ static char *slurm(const struct site *site, const char *command, const char *con
         _exit(127);
     }
     close(out[1]);
-    *answer = '\0';
     for (ssize_t n = child < 0 ? 0 : 1; n > 0;) {
         struct pollfd wait = {.fd = out[0], .events = POLLIN};
         long long left = until - now_ms();
-        if (left <= 0 || held == sizeof answer - 1) {
+        if (left <= 0 || held == ANSWER_BYTES - 1) {
             kill(child, SIGKILL);
             break;
         }
-        if (poll(&wait, 1, (int)left) > 0 && (n = read(out[0], answer + held, sizeof answer - 1 - held)) > 0)
+        if (poll(&wait, 1, (int)left) > 0 && (n = read(out[0], answer + held, ANSWER_BYTES - 1 - held)) > 0)
             held += (size_t)n;
     }
     close(out[0]);
@@ -139,7 +144,7 @@ static char *slurm(const struct site *site, const char *command, const char *con
         poll(NULL, 0, 1);
     }
     answer[held] = '\0';
-    return held < sizeof answer - 1 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? answer : NULL;
+    return held < ANSWER_BYTES - 1 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? answer : NULL;
 }
 
 /* Is the GRES among them? "gres:vgpu:m20:1,gres/vgpu_mem=2": with or without Slurm's own word before a name. */
