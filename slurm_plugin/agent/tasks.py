@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from slurm_plugin.agent.book import Book
 from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.agent.outlived import Outlived
-from slurm_plugin.agent.peer import Peer, StepProcess, step_of
+from slurm_plugin.agent.peer import Peer, StepProcess, read, step_of
 from slurm_plugin.agent.reuse import Reuse
 from slurm_plugin.agent.runs import Runs
 from slurm_plugin.agent.store import Store
@@ -90,6 +90,11 @@ class Tasks:
         """Away with what is over; and can this node confine tasks by now?"""
         await self._threads.cgroups(self.sweep)
         await self._look_at_lock()
+        if before := set(self._book.unconfined):
+            gone = before - await self._threads.cgroups(self._strays)
+            self._book.unconfined -= gone
+            if gone:
+                self.changed()
 
     async def _look_at_lock(self) -> None:
         confines = not self._cgroup.why_not
@@ -99,13 +104,13 @@ class Tasks:
             self.changed()
 
     def _strays(self) -> set[int]:
-        """Jobs with slices of which a process runs outside its cgroup: its task prolog found no agent that could."""
+        """Jobs with slices of which a process of their user's is outside their cgroup: its prolog found no agent yet."""
         runs = {job_id: grant.run for job_id, grant in tuple(self._book.grants.items())}
         found: set[int] = set()
         for pid in [int(entry.name) for entry in self._proc.iterdir() if entry.name.isdecimal()] if runs else ():
             step = step_of(pid, self._proc)
             run = runs.get(step.job_id) if step is not None and step.pid != pid else None
-            if run is not None and not self._cgroup.confines(pid, run):
+            if run is not None and _uid_of(pid, self._proc) == run.uid and not self._cgroup.confines(pid, run):
                 found.add(run.job_id)
         return found
 
@@ -269,6 +274,15 @@ class Tasks:
             await self._threads.disk(self._store.save_leases, dict(self._shares))
         except OSError:
             log.exception("leases.not_saved")
+
+
+def _uid_of(pid: int, proc: Path) -> int:
+    """The real one, which no program of its user's changes; -1: it is gone."""
+    try:
+        lines = read(f"{proc}/{pid}/status").splitlines()
+    except OSError:
+        return -1
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), -1)
 
 
 def task_environment(view: View, profile_of: Callable[[str], str]) -> list[str]:

@@ -351,6 +351,26 @@ async def test_a_second_lock_that_comes_late_is_told_and_so_is_who_was_before_it
     await site.tasks.tend()
     assert [site.bench.book.isolation(job_id) for job_id in (1, 2)] == ["mig+modes", "mig+modes+cgroup"]
     assert changed.is_set()
+    await site.tasks.tend()
+    assert site.bench.book.isolation(1) == "mig+modes"  # it is there still
+    del step.all[os.getpid()]
+    changed.clear()
+    await site.tasks.tend()
+    assert site.bench.book.isolation(1) == "mig+modes+cgroup"
+    assert changed.is_set()
+
+
+async def test_a_process_of_another_user_is_none_of_the_job_s(
+    site: Site, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as what slurmd itself runs in a step of the job, or another node's step where nodes share a machine."""
+    await site.start(1, uid=1001)
+    slurmstepd = await step.enter(1, "extern")
+    step.now = None
+    step.all[os.getpid()] = slurmstepd
+    monkeypatch.setattr(site.tasks._cgroup, "start", lambda: setattr(site.tasks._cgroup, "why_not", ""))
+    await site.tasks.tend()
+    assert site.bench.book.isolation(1) == "mig+modes+cgroup"
 
 
 async def test_ranks_bind_one_slice_each_and_go_round(site: Site, step: Step) -> None:
