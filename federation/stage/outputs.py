@@ -20,6 +20,7 @@ from federation.model.token import Key
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.growth import Growth
 from federation.stage.holdings import Holdings, Watching
+from federation.stage.slots import Shares, Slots
 from federation.stage.threads import in_thread
 from federation.tasks import ended
 from federation.wire.convert import key_from_wire
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 PART_BYTES = 1 << 20
 MOST_FEEDS = 256  # of one stream of asks
-MOST_PARTS = 8  # that wait to be sent
+MOST_READY = 8  # parts of one stream that wait to be sent
 STATE_S = 1.0  # without a byte between looks at whether the job is over
 TOLD_STATE_S = 30.0  # the same where somebody tells that it is
 LATE_S, LATE_LOOKS = 1.0, 10  # between looks for bytes that a job wrote, by its record, and that its files lack yet
@@ -45,34 +46,48 @@ class _Rig:
     watching: Watching | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """What one stream has to send: of which pool, if it holds one of its slots, and what."""
+
+    slots: Slots
+    parts: "asyncio.Queue[tuple[str, pb.OutputPart]]"
+
+
 class Outputs:
     def __init__(self, holdings: Holdings, watching: Watching | None = None) -> None:
         self._rig = _Rig(holdings=holdings, growth=Growth(), watching=watching)
+        self._shares = Shares()
 
     async def serve(self, site: str, asks: AsyncIterator[pb.OutputAsk]) -> AsyncIterator[pb.OutputPart]:
         """Until the asks end, or every stream that was asked for has. Raises Refused for too many at once."""
-        parts: asyncio.Queue[pb.OutputPart] = asyncio.Queue(MOST_PARTS)
+        ready = _Ready(slots=Slots(self._shares, site), parts=asyncio.Queue(MOST_READY))
         feeds: dict[_Source, _Feed] = {}
-        asking = asyncio.create_task(self._take(site, asks, feeds, parts))
-        waiting = asyncio.create_task(parts.get())
+        asking = asyncio.create_task(self._take(site, asks, feeds, ready))
+        waiting = asyncio.create_task(ready.parts.get())
         try:
             while True:
                 await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
                 if waiting.done():
-                    yield waiting.result()
-                    waiting = asyncio.create_task(parts.get())
+                    pool, part = waiting.result()
+                    yield part
+                    ready.slots.give(pool)
+                    waiting = asyncio.create_task(ready.parts.get())
                 elif asking.done():
                     asking.result()
                     return
         finally:
-            await ended(asking, waiting, *(feed.task for feed in feeds.values()))
+            try:
+                await ended(asking, waiting, *(feed.task for feed in feeds.values()))
+            finally:
+                ready.slots.close()
 
     async def _take(
         self,
         site: str,
         asks: AsyncIterator[pb.OutputAsk],
         feeds: dict[_Source, "_Feed"],
-        parts: asyncio.Queue[pb.OutputPart],
+        ready: "_Ready",
     ) -> None:
         async for ask in asks:
             source = key_from_wire(ask.key), ask.stream
@@ -80,7 +95,7 @@ class Outputs:
             if feed is None or feed.task.done():
                 if len(feeds) >= MOST_FEEDS:
                     raise Refused(f"more than {MOST_FEEDS} outputs on one stream")
-                feeds[source] = feed = _Feed(self._rig, site, source, parts)
+                feeds[source] = feed = _Feed(self._rig, site, source, ready)
                 feed.start(ask.offset)
             feed.allow(ask.offset + ask.credit)
 
@@ -88,13 +103,14 @@ class Outputs:
 class _Feed:
     """One output of one job."""
 
-    def __init__(self, rig: _Rig, site: str, source: _Source, parts: asyncio.Queue[pb.OutputPart]) -> None:
-        self._rig, self._site, self._parts = rig, site, parts
+    def __init__(self, rig: _Rig, site: str, source: _Source, ready: _Ready) -> None:
+        self._rig, self._site, self._ready = rig, site, ready
         self._key, self._stream = source
         self._limit = 0
         self._allowed = asyncio.Event()
         self._changed = False  # its attempt, since that was looked at
         self._woken = asyncio.Event()
+        self._pool = ""
         self.task: asyncio.Task[None]
 
     def start(self, offset: int) -> None:
@@ -122,6 +138,7 @@ class _Feed:
         handle, told, last, late = -1, False, False, 0
         held = await self._rig.holdings.of(self._site, self._key)
         place = await self._rig.holdings.place(held)
+        self._pool = held.attempt.pool
         path = place.stdout if self._stream == pb.STREAM_STDOUT else place.stderr
         try:
             while True:
@@ -129,9 +146,8 @@ class _Feed:
                     last = held.attempt.state not in OPEN
                     handle = await in_thread(_open, path, held.account, unwanted=_close)
                 await self._wait_allowed(offset)
-                if data := await in_thread(_read, handle, path, min(PART_BYTES, self._limit - offset), offset):
-                    await self._tell(offset, pb.OutputPart(data=data))
-                    offset, told = offset + len(data), False
+                if size := await self._more(handle, path, offset):
+                    offset, told = offset + size, False
                     continue
                 if held.attempt.state not in OPEN:
                     missing = self._missing(held.attempt, offset)
@@ -151,6 +167,19 @@ class _Feed:
                     held = await self._rig.holdings.of(self._site, self._key)
         finally:
             _close(handle)
+
+    async def _more(self, handle: int, path: Path, offset: int) -> int:
+        """How many bytes came and were told. They are held, in a slot, until they are sent."""
+        await self._ready.slots.take(self._pool)
+        size = 0
+        try:
+            if data := await in_thread(_read, handle, path, min(PART_BYTES, self._limit - offset), offset):
+                await self._tell(offset, pb.OutputPart(data=data), self._pool)
+                size = len(data)
+        finally:
+            if not size:
+                self._ready.slots.give(self._pool)
+        return size
 
     async def _idle(self, file: int | Path, offset: int) -> bool:
         """Until there may be more of it. Whether its attempt is to be looked at."""
@@ -189,10 +218,10 @@ class _Feed:
             self._allowed.clear()
             await self._allowed.wait()
 
-    async def _tell(self, offset: int, part: pb.OutputPart) -> None:
+    async def _tell(self, offset: int, part: pb.OutputPart, pool: str = "") -> None:
         key = pb.Key(token=self._key.token.bytes, attempt=self._key.attempt)
         part.MergeFrom(pb.OutputPart(key=key, stream=self._stream, offset=offset))
-        await self._parts.put(part)
+        await self._ready.parts.put((pool, part))
 
 
 def _open(path: Path, account: Account) -> int:

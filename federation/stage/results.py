@@ -15,6 +15,7 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, MAX_FILES, Listed, hash_of, listed
 from federation.stage.holdings import Held, Holdings
 from federation.stage.inputs import MOST_ASKED
+from federation.stage.slots import Shares
 from federation.wire.convert import key_from_wire
 
 MOST_LISTS = 256  # that are remembered; one that is not is made again
@@ -26,6 +27,7 @@ class Results:
         self._holdings = holdings
         self._lists: dict[Key, tuple[Listed, ...]] = {}
         self._listed = 0  # files and chunks in them
+        self._shares = Shares()
 
     async def results(self, site: str, request: pb.ResultsRequest) -> pb.Manifest:
         """Every file that the job's patterns mean, read to its end. Raises Refused: too many, or a path leads out."""
@@ -45,11 +47,12 @@ class Results:
             if sha256 not in where:
                 raise Refused("no file of the job has such a chunk")
             path, nth = where[sha256]
-            data = await asyncio.to_thread(_read, held.account, place.folder, path, nth * CHUNK_BYTES)
-            if hash_of(data) != sha256:
-                self._forget(key)
-                raise Unavailable("a file has changed since it was listed")
-            yield pb.Chunk(key=request.key, sha256=sha256, data=data)
+            async with self._shares[site, held.attempt.pool]:  # until it is sent
+                data = await asyncio.to_thread(_read, held.account, place.folder, path, nth * CHUNK_BYTES)
+                if hash_of(data) != sha256:
+                    self._forget(key)
+                    raise Unavailable("a file has changed since it was listed")
+                yield pb.Chunk(key=request.key, sha256=sha256, data=data)
 
     async def _list(self, held: Held) -> tuple[Listed, ...]:
         patterns = held.spec.outputs if held.spec is not None else ()

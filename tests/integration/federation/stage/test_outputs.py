@@ -4,7 +4,7 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,12 @@ import pytest
 from federation.access.acting import Account
 from federation.errors import Unavailable
 from federation.model.states import End, Outcome, Target
+from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage import outputs
 from federation.stage.holdings import Held, Holdings
 from federation.stage.pull import Pull
+from federation.stage.slots import MOST_PARTS
+from federation.wire.convert import key_to_wire
 from tests.integration.federation.daemons import passable
 from tests.integration.federation.stage.bench import KEY, Far
 from tests.integration.federation.stage.steps import Step, cancelled, files_of
@@ -190,3 +193,43 @@ async def test_bytes_that_are_on_record_are_waited_for_and_not_for_ever(
     await pull.run(there.near)
     assert (pull.streams["stdout"].gaps, pull.ended) == (gaps, True)
     assert gaps or served.opened == comes_at + 1
+
+
+def asks(*streams: "pb.Stream.ValueType") -> AsyncIterator[pb.OutputAsk]:
+    async def said() -> AsyncIterator[pb.OutputAsk]:
+        for stream in streams:
+            yield pb.OutputAsk(key=key_to_wire(KEY), stream=stream, offset=0, credit=32 << 20)
+        await asyncio.Event().wait()
+
+    return said()
+
+
+@pytest.mark.timeout(WAIT_S)
+async def test_a_peer_that_takes_nothing_makes_a_target_hold_no_more_than_its_share(
+    passable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = ended(passable)
+    read: list[bytes] = []
+    take, enough = outputs._read, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def counted(handle: int, path: Path, size: int, offset: int) -> bytes:
+        read.append(take(handle, path, min(size, 1 << 10), offset))
+        if len(read) >= MOST_PARTS:
+            loop.call_soon_threadsafe(enough.set)
+        return read[-1]
+
+    monkeypatch.setattr(outputs, "_read", counted)
+    streams = [there.near.outputs(asks(pb.STREAM_STDOUT)) for _ in range(100)]
+    first = [asyncio.ensure_future(anext(one)) for one in streams]
+    await enough.wait()
+    _, waiting = await asyncio.wait(first, timeout=0.3)
+    assert (len(read), bool(waiting)) == (MOST_PARTS, True)
+    for task in first:
+        task.cancel()
+    await asyncio.wait(first)
+    for one in streams:
+        assert isinstance(one, AsyncGenerator)
+        await one.aclose()
+    await Pull(KEY, passable).run(there.near)
+    assert (passable / "stdout").read_bytes() == DATA
