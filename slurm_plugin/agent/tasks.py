@@ -104,7 +104,7 @@ class Tasks:
             self.changed()
 
     def _strays(self) -> set[int]:
-        """Jobs with slices of which a process of their user's is outside their cgroup: its prolog found no agent yet."""
+        """Jobs with slices of which a process of their user's is outside its cgroup: its prolog found no agent."""
         runs = {job_id: grant.run for job_id, grant in tuple(self._book.grants.items())}
         found: set[int] = set()
         for pid in [int(entry.name) for entry in self._proc.iterdir() if entry.name.isdecimal()] if runs else ():
