@@ -26,6 +26,7 @@ from federation.engine.effects import (
     FetchResults,
     Forget,
     HandOver,
+    LetGo,
     Look,
     PushInputs,
     Send,
@@ -343,6 +344,8 @@ class Runner:
                 self._adapters.mover.fetch_results(effect.site, effect.key, effect.outcome)
             case HandOver() | Look() | Fence() | Deliver() | Forget():
                 self._call(effect)
+            case LetGo():
+                log.warning("attempt.let_go", extra={"site": effect.site, "key": str(effect.key)})
             case Dropped():
                 self.dropped[effect.what] += 1
             case Fault():

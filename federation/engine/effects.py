@@ -80,10 +80,20 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LetGo:
+    """What an attempt left at a target may go, unfetched: somebody may look for it."""
+
+    site: str  # where it lies, or, at the target, whose it was
+    key: Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
     """A message that is one too many."""
 
     what: str
 
 
-Effect: TypeAlias = Send | HandOver | Look | Fence | Deliver | Forget | PushInputs | FetchResults | Fault | Dropped
+Effect: TypeAlias = (
+    Send | HandOver | Look | Fence | Deliver | Forget | PushInputs | FetchResults | LetGo | Fault | Dropped
+)

@@ -3,12 +3,13 @@
 from dataclasses import replace
 from uuid import UUID
 
-from federation.engine.effects import Dropped, Effect, FetchResults, PushInputs
+from federation.engine.effects import Dropped, Effect, FetchResults, LetGo, PushInputs, Send
 from federation.engine.origin import done, follow, wake_for_room
+from federation.engine.orphans import is_old
 from federation.engine.owing import next_signal, owe
 from federation.engine.sites import Sites
 from federation.model.job import Job
-from federation.model.messages import MOST_CHANGES, Busy, Changes, FromTarget, Record, Rooms, Told
+from federation.model.messages import MOST_CHANGES, Busy, Changes, FromTarget, Record, Release, Rooms, Told
 from federation.model.spec import OnSilence
 from federation.model.states import NEVER_LET_IN, End, Origin, OriginEvent, Outcome, Target
 from federation.model.token import Key
@@ -108,6 +109,9 @@ class Follower:
 
     def _told(self, store: Store, site: str, record: Record, now: Now) -> list[Effect]:
         job = store.job(record.key.token)
+        if job is None and record.state is Target.ENDED and record.outcome and is_old(record.outcome.ended_at, now):
+            # An older journal knew it: nobody here can ask for what it left.
+            return [LetGo(site=site, key=record.key), Send(site=site, message=Release(key=record.key))]
         if job is None or (job.attempt == record.key.attempt and job.site != site):
             return []
         if record.key.attempt != job.attempt or job.state is Origin.DONE:

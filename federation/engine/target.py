@@ -9,7 +9,8 @@ from functools import partial
 
 from federation.engine.attempts import ASK_S, again, ended, poll_s, retry_s, room_poll_s
 from federation.engine.doubts import Doubts
-from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look, Send
+from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, LetGo, Look, Send
+from federation.engine.orphans import Orphans
 from federation.engine.silences import Silences
 from federation.model.job import Attempt, over
 from federation.model.messages import (
@@ -47,6 +48,7 @@ class TargetSide(Doubts):
     def __init__(self, house: House, now: Now) -> None:
         super().__init__(house)
         self._silences = Silences(now)
+        self._orphans = Orphans()
         self.more_due = False
         self._leases_at = 0.0
 
@@ -123,6 +125,9 @@ class TargetSide(Doubts):
             return [Send(site=origin, message=Told(journal=store.journal, record=gone))]
         if known.state is not Target.ENDED:
             return [self._answer(store, known)]
+        return self._let_go(store, known, now)
+
+    def _let_go(self, store: Store, known: Attempt, now: Now) -> list[Effect]:
         store.drop_attempt_spec(known.key)
         released = known.on(TargetEvent.RELEASE, ended_at=now.wall, due_at=now.wall + retry_s(0), tries=0)
         return [*self._saved(store, released, known), Forget(pool=known.pool, key=known.key)]
@@ -288,6 +293,11 @@ class TargetSide(Doubts):
         if now.mono >= self._leases_at:
             self._leases_at = now.mono + LEASE_CHECK_S
             effects += self._end_leases(store, now)
+        for orphan in self._orphans.found(store, now):
+            if orphan.origin in self.house.guests:
+                effects.append(self._answer(store, orphan))  # does it know of it?
+            else:
+                effects += [LetGo(site=orphan.origin, key=orphan.key), *self._let_go(store, orphan, now)]
         return effects
 
     def forget(self, store: Store, now: Now) -> int:

@@ -93,6 +93,8 @@ DELETE FROM attempt_specs WHERE token = :token AND attempt = :attempt
 SELECT token, attempt FROM attempts WHERE due_at IS NOT NULL AND (due_at <= :now OR due_at > :latest) ORDER BY due_at LIMIT :most
 -- name: attempts_since
 SELECT * FROM attempts WHERE origin = :origin AND revision > :after ORDER BY revision LIMIT :most
+-- name: attempts_after
+SELECT * FROM attempts WHERE (token, attempt) > (:token, :attempt) ORDER BY token, attempt LIMIT :most
 -- name: count_attempts
 SELECT pool, origin, count(*) AS n FROM attempts WHERE state NOT IN ('ended', 'released') GROUP BY pool, origin
 -- name: held_bytes

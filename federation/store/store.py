@@ -310,6 +310,11 @@ class Store(Sums):
         rows = self._all("attempts_since", origin=origin, after=after, most=most)
         return [convert.attempt_from_row(row) for row in rows]
 
+    def attempts_after(self, after: Key, most: int) -> list[Attempt]:
+        """Of all that are remembered, in the order of their keys."""
+        rows = self._all("attempts_after", token=after.token.bytes, attempt=after.attempt, most=most)
+        return [convert.attempt_from_row(row) for row in rows]
+
     def attempts(self) -> Counter[tuple[str, str]]:
         """How many attempts take room, for each (pool, origin)."""
         if self._attempts is None:
