@@ -5,6 +5,7 @@ Adapters: `federation.executors` (a pool's backend), `federation.peer` and `fede
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -86,6 +87,7 @@ class Place:
     folder: Path  # the job's own folder: inputs are put here before it is handed over, outputs are taken from here
     stdout: Path
     stderr: Path
+    threads: ThreadPoolExecutor | None = None  # that its files are used on; None: the event loop's own
 
 
 class Places(Protocol):

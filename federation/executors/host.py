@@ -1,6 +1,5 @@
 """Where a scheduler's commands run and its jobs' folders lie: this host, or, in ssh_host.py, one behind ssh."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -74,16 +73,16 @@ class MountedHost:
         self._marks = Marks(spool, changed)
 
     async def place(self, key: Key, user: str) -> Place:
-        return await asyncio.to_thread(self._spool.place, key, await self._account(user))
+        return await self._spool.on_thread(self._spool.place, key, await self._account(user))
 
     async def lay(self, key: Key, spec: JobSpec, user: str) -> str:
         account = await self._account(user)
-        await asyncio.to_thread(self._spool.lay, key, account, layout.files(key, spec))
+        await self._spool.on_thread(self._spool.lay, key, account, layout.files(key, spec))
         self._marks.follow(key, begun=False)
         return str(self._spool.folder(key))
 
     async def records(self, keys: Sequence[Key]) -> Mapping[Key, Record]:
-        found = await asyncio.to_thread(self._records, keys)
+        found = await self._spool.on_thread(self._records, keys)
         for key, record in found.items():
             if record.uid is None or record.fenced or record.ending is not None:
                 self._marks.drop(key)
@@ -104,14 +103,14 @@ class MountedHost:
         return True
 
     async def fence(self, key: Key, end: End | None = None) -> bool:
-        return await asyncio.to_thread(self._spool.fence, key, end)
+        return await self._spool.on_thread(self._spool.fence, key, end)
 
     async def forget(self, key: Key) -> None:
         self._marks.drop(key)
-        await asyncio.to_thread(self._spool.forget, key)
+        await self._spool.on_thread(self._spool.forget, key)
 
     async def text(self, path: Path) -> str:
-        return await asyncio.to_thread(_text, path)
+        return await self._spool.on_thread(_text, path)
 
     async def run(self, argv: Sequence[str], user: str = "") -> str:
         if not user:

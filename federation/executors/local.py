@@ -79,7 +79,7 @@ class LocalExecutor:
         )
 
     async def place(self, key: Key, user: str) -> Place:
-        return await asyncio.to_thread(self._spool.place, key, await self._account(user))
+        return await self._spool.on_thread(self._spool.place, key, await self._account(user))
 
     async def submit(self, key: Key, spec: JobSpec, user: str) -> str:
         pool, taken = self._pool, await self._open()
@@ -94,7 +94,7 @@ class LocalExecutor:
         try:
             limit_mib = spec.memory_mib or pool.memory_mib
             files = layout.files(key, spec, most_memory_mib=limit_mib)
-            await asyncio.to_thread(self._spool.lay, key, account, files | {"cpus": str(spec.cpus).encode()})
+            await self._spool.on_thread(self._spool.lay, key, account, files | {"cpus": str(spec.cpus).encode()})
             child = await self._start(key, spec, account)
         except FedError:
             taken.pop(key, None)
@@ -114,7 +114,7 @@ class LocalExecutor:
 
     async def _start(self, key: Key, spec: JobSpec, account: Account) -> int:
         argv = layout.argv(str(self._spool.folder(key)), spec.time_limit_s or self._pool.longest_s)
-        starting = asyncio.ensure_future(asyncio.to_thread(children.start, argv, self._env(account), account))
+        starting = asyncio.ensure_future(self._spool.on_thread(children.start, argv, self._env(account), account))
         starting.add_done_callback(partial(self._keep, key))
         try:
             child = await asyncio.shield(starting)  # a call that is cut off loses no child
@@ -133,7 +133,7 @@ class LocalExecutor:
         ends = asyncio.create_task(children.ended(child))
         try:
             for _ in range(CLAIM_LOOKS):
-                if ends.done() or self._spool.has(key, layout.CLAIM):
+                if ends.done() or await self._spool.on_thread(self._spool.has, key, layout.CLAIM):
                     break
                 await asyncio.wait((ends,), timeout=CLAIM_POLL_S)
             if not ends.done():
@@ -155,12 +155,12 @@ class LocalExecutor:
     async def look(self, keys: Sequence[Key]) -> Mapping[Key, Seen]:
         taken = await self._open()
         waiting = frozenset(self._started)
-        seen = await asyncio.to_thread(self._look, keys, waiting)
+        seen = await self._spool.on_thread(self._look, keys, waiting)
         for key, one in seen.items():
             if one.sight not in (Sight.RUNNING, Sight.PENDING):
                 taken.pop(key, None)
             elif key not in taken:  # started by a call that was cut off
-                taken[key] = await asyncio.to_thread(self._cpus, key)
+                taken[key] = await self._spool.on_thread(self._cpus, key)
         return seen
 
     def _look(self, keys: Sequence[Key], waiting: frozenset[Key]) -> dict[Key, Seen]:
@@ -206,7 +206,7 @@ class LocalExecutor:
         return int(text) if text.isdecimal() and len(text) < 10 else 0
 
     async def fence(self, key: Key) -> bool:
-        return await asyncio.to_thread(self._spool.fence, key)
+        return await self._spool.on_thread(self._spool.fence, key)
 
     async def stop(self, key: Key) -> None:
         if await self._ended_within(key, 0.0):
@@ -225,7 +225,7 @@ class LocalExecutor:
     async def _ended_within(self, key: Key, seconds: float) -> bool:
         until = time.monotonic() + seconds
         while True:
-            one = (await asyncio.to_thread(self._look, [key], frozenset(self._started))).get(key)
+            one = (await self._spool.on_thread(self._look, [key], frozenset(self._started))).get(key)
             if one is not None and one.sight is not Sight.RUNNING:
                 return True
             if time.monotonic() >= until:
@@ -234,14 +234,14 @@ class LocalExecutor:
 
     async def signal(self, key: Key, signal: int) -> None:
         """A plain signal of a batch job of Slurm's goes to what leads it."""
-        alone = signal in HANDED_ON and await asyncio.to_thread(self._spool.has, key, layout.ALONE)
+        alone = signal in HANDED_ON and await self._spool.on_thread(self._spool.has, key, layout.ALONE)
         await self._deliver(key, signal, alone=alone)
 
     async def _deliver(self, key: Key, number: int, *, alone: bool = False) -> None:
         record = await self._record(key)
-        pids = await asyncio.to_thread(self._members, key, record)
+        pids = await self._spool.on_thread(self._members, key, record)
         if alone:
-            leader = await asyncio.to_thread(self._session, key)
+            leader = await self._spool.on_thread(self._session, key)
             pids = [pid for pid in pids if pid == leader]
         assert record.uid is not None or not pids
         reached = [pid for pid in pids if record.uid is not None and processes.send(pid, record.uid, number)]
@@ -249,12 +249,12 @@ class LocalExecutor:
 
     async def forget(self, key: Key) -> None:
         (await self._open()).pop(key, None)
-        await asyncio.to_thread(self._spool.forget, key)
+        await self._spool.on_thread(self._spool.forget, key)
 
     async def _open(self) -> dict[Key, int]:
         """What runs, found once: later it is known."""
         if self._taken is None:
-            found = await asyncio.to_thread(self._find)
+            found = await self._spool.on_thread(self._find)
             self._taken = self._taken if self._taken is not None else found
         return self._taken
 
@@ -275,6 +275,6 @@ class LocalExecutor:
 
     async def _record(self, key: Key) -> Record:
         try:
-            return await asyncio.to_thread(self._spool.record, key)
+            return await self._spool.on_thread(self._spool.record, key)
         except OSError as error:
             raise Unavailable(f"the job's folder can't be read: {error.strerror}") from None

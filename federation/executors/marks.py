@@ -51,7 +51,7 @@ class Marks:
     async def _look(self) -> None:
         while waiting := [(key, waits) for key, waits in self._known.items() if waits in _FILES]:
             await asyncio.sleep(max(LOOK_S, len(waiting) / LOOKS_PER_S))
-            changed = await asyncio.to_thread(self._changed, waiting)
+            changed = await self._spool.on_thread(self._changed, waiting)
             for key, waits in changed:
                 if self._known.get(key) is waits:
                     self._known[key] = _Waits(waits + 1)

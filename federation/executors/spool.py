@@ -2,15 +2,18 @@
 
 The spool belongs to the daemon, and only it makes folders there; what is in a folder belongs to the job's user. So no
 user can put a link where a folder is expected, and whatever is written inside is written as the user.
-All calls block: they are for a thread.
+All calls but `on_thread` block: they are for it.
 """
 
+import asyncio
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
 
 from federation.access.acting import Account, acting_as
 from federation.access.paths import Folder
@@ -20,6 +23,9 @@ from federation.executors.layout import Record
 from federation.model.states import End
 from federation.model.token import Key
 from federation.ports import Place
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 SPOOL_MODE = 0o711  # users pass through, and can't list
 
@@ -33,6 +39,11 @@ class Spool:
 
     def __init__(self, root: Path, *, shared: bool = False) -> None:
         self.root, self._shared = root, shared
+        self.threads = ThreadPoolExecutor(thread_name_prefix="spool")
+
+    async def on_thread(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
+        """What blocks: a file server that hangs has threads of its own to hold, and stops no other pool."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, call, *args)
 
     def folder(self, key: Key) -> Path:
         return self.root / layout.name_of(key)
@@ -74,7 +85,8 @@ class Spool:
 
     def place(self, key: Key, account: Account) -> Place:
         folder = self.prepare(key, account)
-        return Place(folder=folder / layout.WORK, stdout=folder / layout.STDOUT, stderr=folder / layout.STDERR)
+        stdout, stderr = folder / layout.STDOUT, folder / layout.STDERR
+        return Place(folder=folder / layout.WORK, stdout=stdout, stderr=stderr, threads=self.threads)
 
     def lay(self, key: Key, account: Account, files: Mapping[str, bytes]) -> None:
         """Durable when it returns. Raises Refused, Unavailable."""

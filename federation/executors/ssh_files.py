@@ -65,11 +65,11 @@ class SshFiles:
     async def _lay(self, key: Key, spec: JobSpec, account: Account) -> str:
         root = await self._shell.root()
         files = layout.files(key, spec) | {PATTERNS: b"\0".join(spec.outputs)}
-        await asyncio.to_thread(self._copies.lay, key, account, files)
+        await self._copies.on_thread(self._copies.lay, key, account, files)
         said = await self._shell.sh(ssh_scripts.folder(root, key))
         path = os.fsdecode(said.out).rstrip("\n")
         copy = self._copies.folder(key)
-        inputs = await asyncio.to_thread(_all_files, copy, account)
+        inputs = await self._copies.on_thread(_all_files, copy, account)
         names = [name.encode() for name in files if name != PATTERNS] + list(inputs)
         for portion in (names[at : at + NAMES_A_CALL] for at in range(0, len(names), NAMES_A_CALL)):
             await self._put(key, root, [Here(folder=copy, path=name, account=account) for name in portion])
@@ -101,7 +101,7 @@ class SshFiles:
 
     async def here(self, key: Key, outcome: Outcome) -> bool:
         """See `federation.executors.host.Host`."""
-        if await asyncio.to_thread(self._copies.read, key, HERE):
+        if await self._copies.on_thread(self._copies.read, key, HERE):
             return True
         self._spawn(key, self._fetch(key, outcome))
         return False
@@ -124,9 +124,9 @@ class SshFiles:
 
     async def _fetch(self, key: Key, outcome: Outcome) -> None:
         copy = self._copies.folder(key)
-        account = await asyncio.to_thread(_owner, copy)
+        account = await self._copies.on_thread(_owner, copy)
         root = await self._shell.root()
-        patterns = await asyncio.to_thread(_patterns, copy, account)
+        patterns = await self._copies.on_thread(_patterns, copy, account)
         said = await self._shell.sh(ssh_scripts.find(root, key), timeout_s=HASH_S)
         wanted = [one for one in _found(said.out) if any(matches(one.path, pattern) for pattern in patterns)]
         if len(wanted) > MAX_FILES:
@@ -138,7 +138,7 @@ class SshFiles:
                 ssh_scripts.hashes(root, key, [os.fsdecode(one.path) for one in portion]), timeout_s=HASH_S
             )
             await self._get(key, account, dict(zip(portion, _parsed(said.out), strict=True)))
-        await asyncio.to_thread(self._copies.lay, key, account, {HERE: b"all\n"})
+        await self._copies.on_thread(self._copies.lay, key, account, {HERE: b"all\n"})
 
     def follow(self, key: Key, record: Record) -> None:
         """What a job writes is brought while it runs, so that it can be read here."""
@@ -147,14 +147,14 @@ class SshFiles:
         self._spawn(key, self._follow_streams(key, record.sizes))
 
     async def _follow_streams(self, key: Key, sizes: tuple[int, int]) -> None:
-        account = await asyncio.to_thread(_owner, self._copies.folder(key))
+        account = await self._copies.on_thread(_owner, self._copies.folder(key))
         await self._streams(key, account, sizes, whole=False)
 
     async def _streams(self, key: Key, account: Account, sizes: tuple[int, int], *, whole: bool) -> None:
         root = await self._shell.root()
         for name, size in zip((layout.STDOUT, layout.STDERR), sizes, strict=True):
             here = Here(folder=self._copies.folder(key), path=name.encode(), account=account)
-            if not whole and await asyncio.to_thread(_size, here) == size:
+            if not whole and await self._copies.on_thread(_size, here) == size:
                 continue
             there = os.fsencode(f"{root}/{layout.name_of(key)}/{name}")
             got = await self._shell.files(partial(transfer.follow, there=there, size=size, here=here, right=whole))
@@ -162,7 +162,7 @@ class SshFiles:
                 continue
             said = await self._shell.sh(ssh_scripts.hash_of_begin(root, key, name, size), timeout_s=HASH_S)
             if _parsed(said.out) != [got]:
-                await asyncio.to_thread(transfer.drop, here, b"")
+                await self._copies.on_thread(transfer.drop, here, b"")
                 raise Unavailable(f"{name} did not arrive as it is at the login node")
 
     async def _get(self, key: Key, account: Account, wanted: Mapping[Found, str]) -> None:
@@ -172,7 +172,7 @@ class SshFiles:
         for _ in range(TRIES):
             files = {one: Here(folder=copy, path=one.path, account=account) for one in left}
             got = await self._shell.files(partial(_get_all, base=base, files=files))
-            await asyncio.to_thread(_keep_all, files, [one for one in left if got[one] == left[one]])
+            await self._copies.on_thread(_keep_all, files, [one for one in left if got[one] == left[one]])
             left = {one: right for one, right in left.items() if got[one] != right}
             if not left:
                 return

@@ -7,7 +7,6 @@ left is brought to it before the job is said to have ended.
 Crash: what was cut off while it was moved goes on where it was.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -58,7 +57,7 @@ class SshHost:
         await self._shell.link.close()
 
     async def place(self, key: Key, user: str) -> Place:
-        return await asyncio.to_thread(self._copies.place, key, await self._account(user))
+        return await self._copies.on_thread(self._copies.place, key, await self._account(user))
 
     async def lay(self, key: Key, spec: JobSpec, user: str) -> str:
         return await self._files.lay(key, spec, await self._account(user))
@@ -67,7 +66,7 @@ class SshHost:
         root = await self._shell.root()
         found: dict[Key, Record] = {}
         for portion in layout.portions(keys, KEYS_A_CALL):
-            since = await asyncio.to_thread(self._since, portion)
+            since = await self._copies.on_thread(self._since, portion)
             said = await self._shell.sh(ssh_scripts.records(root, portion))
             try:
                 found |= ssh_scripts.parse_records(said.out.decode("ascii", "replace"), since)
@@ -93,7 +92,7 @@ class SshHost:
     async def forget(self, key: Key) -> None:
         self._files.forget(key)
         await self._shell.sh(ssh_scripts.forget(await self._shell.root(), key))
-        await asyncio.to_thread(self._copies.forget, key)
+        await self._copies.on_thread(self._copies.forget, key)
 
     async def text(self, path: Path) -> str:
         said = await self._shell.sh(ssh_scripts.text(str(path), MAX_TEXT + 1))

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import UUID
@@ -86,6 +87,7 @@ class Attaching:
         self._desk = desk
         self._told: dict[tuple[int, int], None] = {}
         self.reading: set[UUID] = set()  # jobs whose inputs are being copied
+        self._homes = ThreadPoolExecutor(thread_name_prefix="homes")  # users' folders, whose server may hang
         self._gate, self._taking = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(TAKEN_AT_ONCE)
 
     async def attached(self, visit: Visit) -> tuple[Burst, Job]:
@@ -203,7 +205,8 @@ class Attaching:
         if hello.folder and not _is_tmp(hello.folder):
             return
         wanted = os.fsencode(await self._desk.slurm.folder(hello.job_id))
-        if not hello.folder or not await asyncio.to_thread(_leads_to_tmp, wanted):
+        loop = asyncio.get_running_loop()
+        if not hello.folder or not await loop.run_in_executor(self._homes, _leads_to_tmp, wanted):
             raise Unavailable("its folder is not on this gateway: requeue it once it is")
 
     async def _staged(self, spec: JobSpec, hello: Hello, burst: Burst) -> JobSpec:
@@ -214,7 +217,14 @@ class Attaching:
             return spec
         account = await asked(self._desk.account, burst.user)
         most = await self._desk.runner.read(lambda store: self._most_input(store, burst))
-        source = Source(account=account, folder=hello.folder, patterns=patterns, stdin=stdin, most_bytes=most)
+        source = Source(
+            account=account,
+            folder=hello.folder,
+            patterns=patterns,
+            stdin=stdin,
+            most_bytes=most,
+            threads=self._homes,
+        )
         async with self._taking:
             if burst.token in self.reading:
                 raise Unavailable("its inputs are still being copied for its run before")

@@ -6,6 +6,7 @@ Crash: all of them are durable, or it is begun anew.
 import hashlib
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -48,6 +49,7 @@ class Source:
     patterns: Sequence[bytes] = ()
     stdin: bytes = b""
     most_bytes: int = MOST_BYTES
+    threads: ThreadPoolExecutor | None = None  # that they are read on
 
 
 async def take(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
@@ -56,7 +58,7 @@ async def take(spool: Spool, token: UUID, source: Source) -> tuple[Input, ...]:
     Who is cancelled meanwhile waits until nothing of it is written any more.
     """
     cut = Event()
-    return await in_thread(_take, spool, token, source, cut, hurry=cut.set)
+    return await in_thread(_take, spool, token, source, cut, hurry=cut.set, threads=source.threads)
 
 
 def _take(spool: Spool, token: UUID, source: Source, cut: Event) -> tuple[Input, ...]:

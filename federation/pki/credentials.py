@@ -5,6 +5,7 @@ import datetime
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -129,6 +130,7 @@ class Keeper:
         """`read` looks at the files, the list of peers included. Raises what it raises the first time."""
         self._read = read
         self._listeners: list[Callable[[], None]] = []
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="credentials")  # a revocation waits for nobody's files
         self.current = read()
         self.fault = ""  # why the files as they are now are not in force
 
@@ -146,9 +148,10 @@ class Keeper:
 
     async def watch(self, tick: Callable[[], None], every_s: float = POLL_S) -> None:
         """Look again and again, for ever; the files are read on a thread. `tick` is called after each look."""
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(every_s)
-            if (fresh := await asyncio.to_thread(self._look)) is not None:
+            if (fresh := await loop.run_in_executor(self._threads, self._look)) is not None:
                 self._take(fresh)
             tick()
 

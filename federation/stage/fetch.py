@@ -4,10 +4,10 @@ Each grows under a name of its own beside its place, `.fed-...`, and takes it wh
 at most one chunk: what is there already is known by its hashes.
 """
 
-import asyncio
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class Goal:
     account: Account
     patterns: Sequence[bytes]  # what was asked for: nothing else is taken, whatever the far side offers
     most_bytes: int = 1 << 62  # of all files
+    threads: ThreadPoolExecutor | None = None  # that the folder's files are used on
 
 
 async def fetch(far: Far, key: Key, goal: Goal, seen: Seen) -> tuple[bytes, ...]:
@@ -63,28 +64,35 @@ def too_much(total: int, most: int) -> str:
 
 async def _fetch_one(far: Far, key: Key, goal: Goal, file: pb.File, seen: Seen) -> None:
     part = _part(file.path, key)
-    if await asyncio.to_thread(_whole, goal, file.path, file):
+    if await in_thread(_whole, goal, file.path, file, threads=goal.threads):
         return seen(file.size)
-    handle, known = await in_thread(_begin, goal, part, unwanted=lambda begun: os.close(begun[0]))
+    threads = goal.threads
+    handle, known = await in_thread(_begin, goal, part, unwanted=lambda begun: os.close(begun[0]), threads=threads)
+
+    async def write(data: bytes, at: int) -> None:
+        await in_thread(_write, handle, data, at, threads=threads)
+        seen(len(data))
+
     try:
         wanted = [nth for nth, sha256 in enumerate(file.chunks) if nth >= len(known) or known[nth] != sha256]
         seen((len(file.chunks) - len(wanted)) * CHUNK_BYTES)
         for start in range(0, len(wanted), MOST_ASKED):
-            await _fill(far, key, handle, file, wanted[start : start + MOST_ASKED], seen)
-        await in_thread(_finish, goal, handle, part, file)
+            await _fill(far, key, write, file, wanted[start : start + MOST_ASKED])
+        await in_thread(_finish, goal, handle, part, file, threads=threads)
     finally:
         os.close(handle)
 
 
-async def _fill(far: Far, key: Key, handle: int, file: pb.File, wanted: Sequence[int], seen: Seen) -> None:
+async def _fill(
+    far: Far, key: Key, write: Callable[[bytes, int], Awaitable[None]], file: pb.File, wanted: Sequence[int]
+) -> None:
     due = iter(wanted)
     hashes = [file.chunks[nth] for nth in wanted]
     async for chunk in far.get(pb.ChunkList(key=key_to_wire(key), sha256=hashes)):
         nth = next(due, None)
         if nth is None or chunk.sha256 != file.chunks[nth] or hash_of(chunk.data) != chunk.sha256:
             raise Unavailable("a chunk is not what its hash says")
-        await in_thread(_write, handle, chunk.data, nth * CHUNK_BYTES)
-        seen(len(chunk.data))
+        await write(chunk.data, nth * CHUNK_BYTES)
     if next(due, None) is not None:
         raise Unavailable("the far side stopped in the middle of a file")
 

@@ -3,7 +3,8 @@
 import asyncio
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 LOOK_S = 0.1  # between looks
@@ -13,12 +14,28 @@ class Growth:
     """Used on one event loop. It looks only while somebody waits."""
 
     def __init__(self) -> None:
+        self._looks: dict[ThreadPoolExecutor | None, _Look] = {}
+
+    def watching(
+        self, event: asyncio.Event, file: int | Path, size: int, threads: ThreadPoolExecutor | None = None
+    ) -> AbstractContextManager[None]:
+        """Inside, `event` is set once an open file has more bytes than so many, or there is one of this name.
+
+        `threads`: of its file system. One that hangs keeps nobody waiting who waits for another.
+        """
+        return self._looks.setdefault(threads, _Look(threads)).watching(event, file, size)
+
+
+class _Look:
+    """At the files of one file system."""
+
+    def __init__(self, threads: ThreadPoolExecutor | None) -> None:
+        self._threads = threads
         self._waiting: dict[asyncio.Event, tuple[int | Path, int]] = {}
         self._looking: asyncio.Task[None] | None = None
 
     @contextmanager
     def watching(self, event: asyncio.Event, file: int | Path, size: int) -> Iterator[None]:
-        """Inside, `event` is set once an open file has more bytes than so many, or there is one of this name."""
         self._waiting[event] = file, size
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
@@ -30,7 +47,8 @@ class Growth:
     async def _look(self) -> None:
         while self._waiting:
             await asyncio.sleep(LOOK_S)
-            for event in await asyncio.to_thread(_grown, list(self._waiting.items())):
+            loop, waiting = asyncio.get_running_loop(), list(self._waiting.items())
+            for event in await loop.run_in_executor(self._threads, _grown, waiting):
                 event.set()
 
 

@@ -129,7 +129,7 @@ class Inputs:
             return missing
         place = await self._holdings.place(held)
         for file in manifest.files:
-            if not await in_thread(_assemble, file, heap, place.folder, held.account):
+            if not await in_thread(_assemble, file, heap, place.folder, held.account, threads=place.threads):
                 for chunks in (heap, kept):
                     await in_thread(chunks.drop)  # or what came would leave no room for the right ones
                 raise Refused("a file is not the one that the job names")

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,6 +73,7 @@ class Mover:
         self._pulls: WeakValueDictionary[Key, Pull] = WeakValueDictionary()  # those that somebody has in hand
         self._gate = asyncio.Semaphore(MOST_AT_ONCE)
         self._drops = Drops(log, "transfer.dropped")
+        self._homes = ThreadPoolExecutor(thread_name_prefix="homes")  # users' folders, whose server may hang
         self.progress: dict[Key, Progress] = {}  # of those that run, or stopped and are wanted again
 
     def push_inputs(self, site: str, key: Key, spec: JobSpec) -> None:
@@ -118,7 +120,7 @@ class Mover:
         if spec is not None and spec.outputs and outcome.started_at is not None:
             home = await asyncio.to_thread(self.spool.home, key.token)
             account = await asked(self._account, home.user)
-            goal = Goal(folder=Path(home.folder), account=account, patterns=spec.outputs)
+            goal = Goal(folder=Path(home.folder), account=account, patterns=spec.outputs, threads=self._homes)
             nothing = await fetch(far, key, replace(goal, most_bytes=max(0, most - written)), _counter(progress))
             remark = _no_file(nothing)
         await self._engine().results_here(key, remark)

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,7 @@ class _Feed:
         self._allowed = asyncio.Event()
         self._changed = False  # its attempt, since that was looked at
         self._woken = asyncio.Event()
+        self._threads: ThreadPoolExecutor | None = None  # of its file
         self._pool = ""
         self.task: asyncio.Task[None]
 
@@ -138,13 +140,13 @@ class _Feed:
         handle, told, last, late = -1, False, False, 0
         held = await self._rig.holdings.of(self._site, self._key)
         place = await self._rig.holdings.place(held)
-        self._pool = held.attempt.pool
+        self._threads, self._pool = place.threads, held.attempt.pool
         path = place.stdout if self._stream == pb.STREAM_STDOUT else place.stderr
         try:
             while True:
                 if handle < 0:
                     last = held.attempt.state not in OPEN
-                    handle = await in_thread(_open, path, held.account, unwanted=_close)
+                    handle = await in_thread(_open, path, held.account, unwanted=_close, threads=place.threads)
                 await self._wait_allowed(offset)
                 if size := await self._more(handle, path, offset):
                     offset, told = offset + size, False
@@ -173,7 +175,8 @@ class _Feed:
         await self._ready.slots.take(self._pool)
         size = 0
         try:
-            if data := await in_thread(_read, handle, path, min(PART_BYTES, self._limit - offset), offset):
+            most = min(PART_BYTES, self._limit - offset)
+            if data := await in_thread(_read, handle, path, most, offset, threads=self._threads):
                 await self._tell(offset, pb.OutputPart(data=data), self._pool)
                 size = len(data)
         finally:
@@ -185,7 +188,8 @@ class _Feed:
         """Until there may be more of it. Whether its attempt is to be looked at."""
         told = self._rig.watching is not None
         self._woken.clear()
-        with self._rig.growth.watching(self._woken, file, offset if isinstance(file, int) else -1):
+        size = offset if isinstance(file, int) else -1
+        with self._rig.growth.watching(self._woken, file, size, self._threads):
             try:
                 async with asyncio.timeout(TOLD_STATE_S if told else STATE_S):
                     if not self._changed:

@@ -42,13 +42,15 @@ class Results:
         key = held.attempt.key
         files = self._lists.get(key) or await self._list(held)
         where = {sha256: (file.path, nth) for file in files for nth, sha256 in enumerate(file.chunks)}
-        place = await self._holdings.place(held)
+        place, loop = await self._holdings.place(held), asyncio.get_running_loop()
         for sha256 in request.sha256:
             if sha256 not in where:
                 raise Refused("no file of the job has such a chunk")
             path, nth = where[sha256]
             async with self._shares[site, held.attempt.pool]:  # until it is sent
-                data = await asyncio.to_thread(_read, held.account, place.folder, path, nth * CHUNK_BYTES)
+                data = await loop.run_in_executor(
+                    place.threads, _read, held.account, place.folder, path, nth * CHUNK_BYTES
+                )
                 if hash_of(data) != sha256:
                     self._forget(key)
                     raise Unavailable("a file has changed since it was listed")
@@ -56,8 +58,8 @@ class Results:
 
     async def _list(self, held: Held) -> tuple[Listed, ...]:
         patterns = held.spec.outputs if held.spec is not None else ()
-        place = await self._holdings.place(held)
-        found = await asyncio.to_thread(_listed, held.account, place.folder, patterns)
+        place, loop = await self._holdings.place(held), asyncio.get_running_loop()
+        found = await loop.run_in_executor(place.threads, _listed, held.account, place.folder, patterns)
         self._forget(held.attempt.key)
         self._lists[held.attempt.key] = found
         self._listed += _weight(found)

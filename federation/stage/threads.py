@@ -6,6 +6,7 @@ meet whoever does the same again.
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple
 
 T = TypeVar("T")
@@ -21,11 +22,13 @@ async def in_thread(
     *args: *Ts,
     unwanted: Callable[[T], None] = _nothing,
     hurry: Callable[[], None] = lambda: None,
+    threads: ThreadPoolExecutor | None = None,
 ) -> T:
     """When who asked for it is cancelled, `hurry` is called at once, such as to end a loop, and `unwanted` with what
-    came of it, such as to close a file.
+    came of it, such as to close a file. `threads`: of the file system that is used; None: the event loop's own, for
+    what is in state_dir.
     """
-    work = asyncio.get_running_loop().run_in_executor(None, call, *args)
+    work = asyncio.get_running_loop().run_in_executor(threads, call, *args)
     cut: asyncio.CancelledError | None = None
     while not work.done():
         try:

@@ -1,6 +1,7 @@
 """Certificates are renewed on both ends while a stream is open, and nobody restarts anything."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,21 @@ async def test_a_daemon_that_watches_its_files_needs_no_signal(tmp_path: Path) -
         watching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await watching
+
+
+async def test_a_revocation_waits_for_nobodys_files(tmp_path: Path) -> None:
+    sites = world(tmp_path, "hpc", "lost")
+    keeper, changed, back = sites.keeper("hpc"), asyncio.Event(), threading.Event()
+    hang = [asyncio.get_running_loop().run_in_executor(None, back.wait) for _ in range(100)]
+    keeper.listen(changed.set)
+    watching = asyncio.create_task(keeper.watch(lambda: None, every_s=0.01))
+    sites.revoke("lost", told=("hpc",))
+    try:
+        await asyncio.wait_for(changed.wait(), WAIT_S)
+    finally:
+        back.set()
+    watching.cancel()
+    await asyncio.gather(watching, *hang, return_exceptions=True)
 
 
 def test_a_daemon_does_not_start_on_files_that_can_not_be_loaded(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,16 @@ async def test_it_rests_while_nobody_waits_and_begins_again(tmp_path: Path) -> N
         async with asyncio.timeout(PATIENCE_S):
             while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
+
+
+async def test_a_file_system_that_hangs_keeps_nobody_waiting_for_another(tmp_path: Path) -> None:
+    growth, hangs, well, back = Growth(), asyncio.Event(), asyncio.Event(), threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(back.wait)
+        path = tmp_path / "a"
+        with growth.watching(hangs, path, -1, threads), growth.watching(well, path, -1):
+            path.touch()
+            await woken(well)
+            assert not hangs.is_set()
+            back.set()
+            await woken(hangs)
