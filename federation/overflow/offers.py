@@ -66,11 +66,8 @@ class Market:
         return (allowed is None or bool(names & set(allowed))) and not names & set(self.rules.deny.get(account, ()))
 
     def _offer(self, wanted: Wanted, one: Behind) -> Offer:
-        no = self.closed
-        if not no and one.known is None:
-            no = "its site does not tell of it"
-        if no or one.known is None:
-            return Offer(pool=one.pool, no=no, away_s=one.away_s)
+        if one.known is None:
+            return Offer(pool=one.pool, no="its site does not tell of it", away_s=one.away_s)
         spec = JobSpec(
             user="",
             account=wanted.account,
@@ -81,6 +78,6 @@ class Market:
         )
         choice = choose(Ask(spec=spec, now=self.now), [one.known], self.rules)
         said = dict(choice.reasons)[one.pool]
-        if choice.pool is None:
-            return Offer(pool=one.pool, no=said, away_s=one.away_s)
+        if choice.pool is None or self.closed:  # which the daemon does itself while no pool takes anything
+            return Offer(pool=one.pool, no=self.closed if choice.pool else said, away_s=one.away_s)
         return Offer(pool=one.pool, money=choice.cost, says=said.partition(": ")[2], away_s=one.away_s)

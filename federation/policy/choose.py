@@ -93,6 +93,7 @@ class Ask:
 class Fit:
     starts_in_s: float
     per_hour: float  # money
+    lacks: str = ""  # what of it is not free now; empty: all is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +104,13 @@ class _Offer:
     money: float
     late: bool
     score: float
+    lacks: str
 
     @property
     def reason(self) -> str:
         late = ", after its deadline" if self.late else ""
-        return f"start in {self.starts_in_s:.0f} s, {self.move_s:.0f} s to move, price {self.money:.2f}{late}"
+        lacks = f"; {self.lacks}" if self.lacks else ""
+        return f"start in {self.starts_in_s:.0f} s, {self.move_s:.0f} s to move, price {self.money:.2f}{late}{lacks}"
 
 
 def choose(ask: Ask, pools: Sequence[Pool], rules: Rules) -> Choice:
@@ -146,7 +149,7 @@ def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
     move_s = 0.0 if pool.local else spec.input_bytes / pool.bytes_per_s
     late = spec.deadline_at is not None and ask.now + wait_s + move_s + run_s > spec.deadline_at
     score = wait_s + move_s + money * rules.seconds_per_money - (rules.local_bonus_s if pool.local else 0.0)
-    return _Offer(pool=pool, starts_in_s=wait_s, move_s=move_s, money=money, late=late, score=score)
+    return _Offer(pool=pool, starts_in_s=wait_s, move_s=move_s, money=money, late=late, score=score, lacks=fit.lacks)
 
 
 def _barred(ask: Ask, pool: Pool, rules: Rules) -> str:
@@ -179,7 +182,8 @@ def fits(spec: JobSpec, pool: Pool) -> Fit | str:
     """When the job could start there and what an hour of it costs, or why it never can."""
     room = pool.room
     starts_in_s = 0.0 if room.free_cpus >= spec.cpus and not pool.sent else room.starts_in_s
-    plain = Fit(starts_in_s=starts_in_s, per_hour=room.price_per_hour * max(1, spec.cpus))
+    lacks = "" if room.free_cpus >= spec.cpus else f"{room.free_cpus} CPUs are free now"
+    plain = Fit(starts_in_s=starts_in_s, per_hour=room.price_per_hour * max(1, spec.cpus), lacks=lacks)
     if not spec.gres:
         return plain
     asked = request.parse(spec.gres)
@@ -233,6 +237,7 @@ def _slices(spec: JobSpec, room: Room, offered: catalogue.Catalogue, starts_in_s
     return Fit(
         starts_in_s=starts_in_s if free >= found.count else max(starts_in_s, room.starts_in_s),
         per_hour=each * found.count,
+        lacks="" if free >= found.count else f"{free} slices of {found.gres_class} are free now",
     )
 
 

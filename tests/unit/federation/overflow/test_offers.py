@@ -35,6 +35,7 @@ def test_why_pools_do_not_take_it() -> None:
     assert no(behind(linked=False)) == "no link now"
     assert no(behind(room=None)) == "its site does not tell of it"
     assert no(behind(), closed="partition cloud is down") == "partition cloud is down"
+    assert no(behind(linked=False), closed="partition cloud is down") == "no link now"
     assert no(behind(room=Room(pool="cpu", free_jobs=5, free_cpus=1))) == "its daemon is too old for jobs of Slurm's"
     assert no(behind(room=Room(pool="cpu", free_jobs=0, free_cpus=0, batch=True))).startswith("full")
     assert no(behind(), wanted=Wanted(gres="gpu:1")).startswith("what it has of gpu:1 is not known")

@@ -44,9 +44,16 @@ def test_elsewhere_when_home_would_start_it_much_later() -> None:
     choice = choose(ask(), [busy, CLOUD], Rules())
     assert chosen(choice) == "cloud/batch"
     assert dict(choice.reasons) == {
-        "edge/batch": "fits: start in 600 s, 0 s to move, price 0.00",
+        "edge/batch": "fits: start in 600 s, 0 s to move, price 0.00; 0 CPUs are free now",
         "cloud/batch": "chosen: start in 0 s, 0 s to move, price 0.00",
     }
+
+
+def test_what_is_not_free_now_is_told() -> None:
+    for free, lacks in ((1, ""), (0, "; 0 slices of m20 are free now")):
+        choice = choose(ask(replace(SPEC, gres="vgpu:20gb")), [replace(CLOUD, room=slices(free))], Rules())
+        (reason,) = dict(choice.reasons).values()
+        assert reason == f"chosen: start in {0 if free else 500} s, 0 s to move, price 0.00{lacks}"
 
 
 def test_the_time_to_move_its_data_counts() -> None:
