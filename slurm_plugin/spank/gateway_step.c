@@ -12,6 +12,7 @@
 #include "hello.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -92,6 +94,27 @@ static bool keep_environment(spank_t spank)
     return true;
 }
 
+/*
+ * A prolog's thread in slurmd waits until nobody can write into the prolog's pipe any more. slurmd opens that without
+ * close-on-exec (before 26.05), so each slurmstepd that another thread starts at that moment has it for as long as its
+ * job runs: of many jobs that start at once some would not, and slurmd runs out of threads. A pipe of slurmstepd's own
+ * is closed on exec.
+ */
+static void leave_pipes_of_slurmd(void)
+{
+    DIR *open = opendir("/proc/self/fd");
+    if (open == NULL)
+        return;
+    for (struct dirent *one; (one = readdir(open)) != NULL;) {
+        struct stat is;
+        int fd = atoi(one->d_name);
+        if (fd > STDERR_FILENO && fd != dirfd(open) && fstat(fd, &is) == 0 && S_ISFIFO(is.st_mode) &&
+            (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY && (fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
+            close(fd);
+    }
+    closedir(open);
+}
+
 int begin_step(spank_t spank, const struct gateway *gateway)
 {
     /* slurmstepd's own environment, which its slurmd made: nothing of the user's is in it. */
@@ -107,6 +130,7 @@ int begin_step(spank_t spank, const struct gateway *gateway)
         step = NOT_OURS;
         return 0;
     }
+    leave_pipes_of_slurmd();
     if (id == SLURM_EXTERN_CONT) /* it has no task */
         return 0;
     if (id != SLURM_BATCH_SCRIPT) {

@@ -1,18 +1,22 @@
 /*
  * Slurm's side towards a plugin, for tests: HOST CALL... [-- PLUGSTACK-ARGUMENT...] makes these calls, one after the
  * other, and prints what each returned. A call is init, prolog, task, post, NAME=VALUE for an option that was given, or
- * left for how many variables the job has, or own:NAME for the number in a variable of the process's own environment, -1: there is none.
+ * left for how many variables the job has, or own:NAME for the number in a variable of the process's own environment,
+ * -1: there is none, or pipe for one of this process's own, by its end to write, or fd:N for that descriptor's flags, -1:
+ * it is closed.
  * HOST_CONTEXT, HOST_PROGRAM, HOST_STEP, HOST_ARRAY, HOST_TASK say where; the files HOST_ENV and HOST_ARGV hold the
  * job's, with a NUL behind each. Errors go to stderr as Slurm's do.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST 4096
 
@@ -138,6 +142,11 @@ int main(int argc, char **argv)
             rc = slurm_spank_init_post_opt(NULL, more, own);
         } else if (strncmp(argv[i], "own:", 4) == 0) {
             rc = getenv(argv[i] + 4) != NULL ? atoi(getenv(argv[i] + 4)) : -1;
+        } else if (strcmp(argv[i], "pipe") == 0) {
+            int ends[2];
+            rc = pipe2(ends, O_CLOEXEC) == 0 ? ends[1] : -1;
+        } else if (strncmp(argv[i], "fd:", 3) == 0) {
+            rc = fcntl(atoi(argv[i] + 3), F_GETFD);
         } else if (strcmp(argv[i], "left") == 0) {
             for (rc = 0; job_env[rc] != NULL;)
                 rc++;

@@ -103,6 +103,15 @@ def test_any_other_step_ends_before_anything_of_the_users(plugin: Plugin, step: 
     )
 
 
+@pytest.mark.parametrize(("node", "left"), [("cloud-1", {"fd:7": "-1"}), ("n1", {"fd:7": "0"})])
+def test_a_step_keeps_no_prologs_pipe_that_slurmd_left_it(plugin: Plugin, node: str, left: dict[str, str]) -> None:
+    """What is open there and is none stays so, and so does what slurmstepd has opened itself."""
+    inherits = ("bash", "-c", 'exec "$@" 7> >(cat) 8< <(true) 9> /dev/null', "bash")
+    calls = ("pipe", "init", "fd:7", "fd:8", "fd:9")
+    ran = batch(plugin, *calls, "fd:4", before=inherits, SLURMD_NODENAME=node)
+    assert ran.returned == {"pipe": "4", "init": "0", "fd:8": "0", "fd:9": "0", "fd:4": "1"} | left
+
+
 def test_the_extern_step_may_be_and_has_no_task(plugin: Plugin) -> None:
     ran = batch(plugin, "init", "task", HOST_STEP=Step.EXTERN)
     assert (ran.code, ran.returned) == (1, {"init": "0"})
