@@ -38,6 +38,16 @@ def deadline(text: str, now: float) -> float:
         raise ConfigError(f"'{text}' is no deadline", hint="such as 4:00:00 from now, or 2030-12-31T18:00") from None
 
 
+def silence(text: str) -> tuple[str, int]:
+    """keep, stop:TIME or replace:TIME, as its kind and seconds. Raises ConfigError."""
+    kind, _, limit = text.partition(":")
+    if text == "keep":
+        return kind, 0
+    if kind in ("stop", "replace") and limit and (after_s := seconds(limit)) > 0:
+        return kind, after_s
+    raise ConfigError(f"'{text}' is none of keep, stop:TIME and replace:TIME", hint="such as stop:1:00:00")
+
+
 def mebibytes(text: str) -> int:
     """MiB, or with K, M, G or T behind it; rounded up. Raises ConfigError."""
     found = _MEM.fullmatch(text)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from federation.cli.amounts import deadline, mebibytes, seconds, tasks
+from federation.cli.amounts import deadline, mebibytes, seconds, silence, tasks
 from federation.cli.client import asked
 from federation.cli.options import DEFAULT_SOCKET, Json, Socket
 from federation.cli.render import job_view, printable
@@ -34,6 +34,15 @@ Deadline = Annotated[
         envvar="FED_DEADLINE",
         metavar="WHEN",
         help="When it should have ended: 4:00:00 from now, or 2030-12-31T18:00.",
+    ),
+]
+OnSilence = Annotated[
+    str,
+    typer.Option(
+        "--on-silence",
+        envvar="FED_ON_SILENCE",
+        metavar="keep|stop:TIME|replace:TIME",
+        help="When its site can't be reached for so long: it runs on, is stopped there, or is started anew elsewhere.",
     ),
 ]
 StageIn = Annotated[
@@ -65,6 +74,7 @@ def submit(
         str, typer.Option("--time", "-t", envvar="FED_TIME", help="Limit: minutes, H:MM:SS or D-HH.")
     ] = "",
     by: Deadline = "",
+    on_silence: OnSilence = "keep",
     cpus: Annotated[int, typer.Option("--cpus", "-c", envvar="FED_CPUS", min=1, help="CPUs.")] = 1,
     mem: Annotated[str, typer.Option("--mem", envvar="FED_MEM", help="Memory, such as 4G.")] = "",
     name: Annotated[str, typer.Option("--name", "-J", envvar="FED_NAME", help="The job's name.")] = "",
@@ -83,6 +93,7 @@ def submit(
 ) -> None:
     """Submit a job: its token is printed, and from then on it runs once, whatever is cut or restarted."""
     source, title = _script(script, wrap)
+    lease, lease_s = silence(on_silence)
     question: dict[str, Any] = {
         "do": "submit",
         "name": name or title,
@@ -94,6 +105,8 @@ def submit(
         "time_limit_s": seconds(limit) if limit else 0,
         "account": account,
         "deadline_at": deadline(by, time.time()) if by else None,
+        "on_silence": lease,
+        "lease_s": lease_s,
         "pin": to,
         "outputs": stage_out or [],
         "folder": str(Path.cwd()),

@@ -45,7 +45,7 @@ def test_a_pattern_that_meant_no_file_is_told(both: Pair) -> None:
 
 
 def test_what_is_shown_of_a_job_is_a_document(both: Pair) -> None:
-    job = both.edge.submit("--name", "a\nb", "--wrap", "kill -9 $$")
+    job = both.edge.submit("--name", "a\nb", "--on-silence", "stop:1:00:00", "--wrap", "kill -9 $$")
     both.edge.fed("wait", job, wants=137)
     shown = json.loads(both.edge.fed("show", job, "--json").stdout)
     assert (shown["version"], shown["kind"], shown["name"]) == (1, "fed-job", "a\nb")
@@ -70,6 +70,7 @@ WRONG = [
     (("submit", "--wrap", "x", "--time", "soon"), 2, "'soon' is no time"),
     (("submit", "--wrap", "x", "--mem", "much"), 2, "'much' is no amount of memory"),
     (("submit", "--wrap", "x", "--array", "9-1"), 2, "has no tasks"),
+    (("submit", "--wrap", "x", "--on-silence", "stop"), 2, "'stop' is none of keep, stop:TIME"),
     (("submit", "not-there"), 2, "No such file or directory: not-there"),
     (("submit", "--wrap", "x", "--env", "NOT_SET_HERE"), 2, "there is no such variable here"),
     (("submit", "--wrap", "x", "--stage-in", "../edge/fed.yaml"), 4, "none of them '', '.' or '..'"),

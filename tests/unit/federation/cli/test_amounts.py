@@ -2,7 +2,7 @@
 
 import pytest
 
-from federation.cli.amounts import deadline, mebibytes, seconds, tasks
+from federation.cli.amounts import deadline, mebibytes, seconds, silence, tasks
 from federation.errors import ConfigError
 
 
@@ -33,9 +33,22 @@ def test_a_deadline_is_a_time_from_now_or_a_date(text: str, found: float) -> Non
     assert deadline(text, 1e6) == found
 
 
+@pytest.mark.parametrize(
+    ("text", "found"), [("keep", ("keep", 0)), ("stop:30", ("stop", 1800)), ("replace:1:00:00", ("replace", 3600))]
+)
+def test_what_becomes_of_it_in_silence(text: str, found: tuple[str, int]) -> None:
+    assert silence(text) == found
+
+
+@pytest.mark.parametrize("text", ["keep:1", "stop", "stop:", "stop:0", "replace:soon", "other:1"])
+def test_a_silence_without_a_time_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        silence(text)
+
+
 @pytest.mark.parametrize("text", ["", "x", "-1", "1:2:3:4", "1.5"])
 def test_what_is_none_of_them_is_refused(text: str) -> None:
-    for parse in (seconds, mebibytes, tasks, lambda text: deadline(text, 0.0)):
+    for parse in (seconds, mebibytes, tasks, silence, lambda text: deadline(text, 0.0)):
         with pytest.raises(ConfigError):
             parse(text)
 
