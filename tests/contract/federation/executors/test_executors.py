@@ -217,6 +217,7 @@ async def test_room_is_what_is_idle(rig: Rig) -> None:
     assert room.pool == "batch"
     assert room.free_jobs > 0
     assert room.free_cpus > 0
+    assert room.most_cpus > 0
 
 
 async def gone(pid: int) -> None:
