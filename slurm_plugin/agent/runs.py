@@ -8,6 +8,8 @@ all grants are held against Slurm's own list now and then.
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
@@ -30,6 +32,7 @@ START_ASK_S = 5.0  # longest that an agent asks whose something is that its file
 EPILOG_ASK_S = 2.0  # longest that an epilog asks whether its job's run is over
 LATE_S = 10.0  # longest that a task waits for Slurm's word on its run; its client waits a little longer
 LATE_BIND_S = 5.0  # ... and then for its slices: what an older run of its job had is being looked at
+HOLD_S = 20.0  # how long a batch script is kept for a Slurm that does not answer, or says that its job waits
 
 
 class Runs:
@@ -128,6 +131,25 @@ class Runs:
                         found = await self._ask(run.key.job_id)
                         if found is None or found.key != run.key:
                             return
+
+    async def begin(self, job_id: int, is_there: Callable[[], bool]) -> bool:
+        """`late` for a batch script, as long as it is there. To be refused ends its job, so Slurm is waited for.
+
+        One that says that the job waits has forgotten its start. It ends what it then finds of it, and would else take
+        what our refusal comes to for the end of the job's next start. Raises SlurmError. Bound: HOLD_S, and one `late`.
+        """
+        until = time.monotonic() + HOLD_S
+        while is_there():
+            try:
+                run = await self._slurm.run_of(job_id)
+                if run is None or run.state != "PENDING" or time.monotonic() >= until:
+                    return await self.late(job_id, begins=True)
+            except SlurmUnavailable:
+                if time.monotonic() >= until:
+                    raise
+            log.warning("begin.waits", extra={"job_id": job_id})
+            await asyncio.sleep(self.rules.ask_pause_s)
+        return False
 
     async def late(self, job_id: int, *, begins: bool = False) -> bool:
         """A task of a run that has no entry: its prolog may have found no agent, or slurmd ran none, as it does for a

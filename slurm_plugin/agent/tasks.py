@@ -68,7 +68,7 @@ class Tasks:
         self._threads = threads
         self._cgroup = cgroup
         self._proc = proc
-        self._reuse = Reuse(book.run_of, lambda step: step_of(step.pid, proc) == step)
+        self._reuse = Reuse(book.run_of, self._is_there)
         self._shares: dict[str, tuple[str, ...]] = {}  # by StepProcess.key
         self._watched: dict[str, int] = {}  # the same steps' pidfds
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by step
@@ -200,7 +200,11 @@ class Tasks:
     async def _grant(self, step: StepProcess) -> Grant | None:
         job_id = step.job_id
         try:
-            ready = self._book.knows(job_id) or await self._runs.late(job_id, begins=step.step == "batch")
+            ready = self._book.knows(job_id) or await (
+                self._runs.begin(job_id, lambda: self._is_there(step))
+                if step.step == "batch"
+                else self._runs.late(job_id)
+            )
         except SlurmError:
             raise Refused(f"Slurm does not say what job {job_id} asked for; try again") from None
         if not ready:
@@ -256,12 +260,15 @@ class Tasks:
             fd = os.pidfd_open(step.pid)
         except OSError:
             return False
-        if step_of(step.pid, self._proc) != step:  # the number was another process's by then
+        if not self._is_there(step):  # the number was another process's by then
             os.close(fd)
             return False
         self._watched[step.key] = fd
         asyncio.get_running_loop().add_reader(fd, self._ended, step.key)
         return True
+
+    def _is_there(self, step: StepProcess) -> bool:
+        return step_of(step.pid, self._proc) == step
 
     def _ended(self, key: str) -> None:
         fd = self._watched.pop(key)

@@ -2,16 +2,20 @@
 
 import asyncio
 import itertools
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
 from slurm_plugin.agent import cluster
+from slurm_plugin.agent import runs as runs_module
 from slurm_plugin.agent.cluster import ASK_TRIES
 from slurm_plugin.errors import NoRoom, NvmlError, SlurmError, SlurmUnavailable
 from slurm_plugin.model import Step
 from tests.integration.agent.bench import BIG, FIRST, SECOND, Bench
 from tests.unit.agent.world import FakeGpus, gpu, run, terms, uuid
+
+NO_ANSWER, REFUSED = SlurmUnavailable("no answer"), SlurmError("Requested operation is presently disabled")
 
 
 async def test_a_run_gets_an_idle_slice_and_gives_it_back(bench: Bench) -> None:
@@ -165,6 +169,52 @@ async def test_a_batch_script_that_can_not_have_its_slices_goes_back(
         assert bench.slurm.cancelled == []
 
 
+@pytest.mark.parametrize("error", [None, NO_ANSWER])
+async def test_a_batch_script_is_kept_while_slurm_says_that_its_job_waits_or_nothing(
+    bench: Bench, error: SlurmError | None
+) -> None:
+    """Slurm would take what a refusal comes to for the end of the job's next start."""
+    asked = itertools.count(1)
+
+    def answer() -> None:
+        if next(asked) == 20:
+            bench.slurm.runs[1] = run(1, started_at=200)
+            bench.slurm.answer = lambda: None
+        elif error is not None:
+            raise error
+
+    async with bench.running():
+        bench.slurm.runs[1] = run(1, started_at=0, state="PENDING")
+        bench.slurm.answer = answer
+        assert await bench.runs.begin(1, lambda: True) is True
+        assert bench.book.grants[1].run.started_at == 200
+
+
+@pytest.mark.parametrize(("state", "error"), [("PENDING", None), ("PENDING", NO_ANSWER), ("CANCELLED", None)], ids=str)
+async def test_a_batch_script_is_kept_no_longer_than_it_may_be(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, state: str, error: SlurmError | None
+) -> None:
+    monkeypatch.setattr(runs_module, "HOLD_S", 600.0 if state == "CANCELLED" else 0.05)
+
+    def answer() -> None:
+        if error is not None:
+            raise error
+
+    async with bench.running():
+        bench.slurm.runs[1] = run(1, started_at=0, state=state)
+        bench.slurm.answer = answer
+        with pytest.raises(SlurmUnavailable) if error else nullcontext():
+            assert await bench.runs.begin(1, lambda: True) is False
+
+
+async def test_a_batch_script_that_slurm_has_ended_is_kept_no_longer(bench: Bench) -> None:
+    there = iter((True, True, False))
+    async with bench.running(), asyncio.timeout(runs_module.HOLD_S / 2):
+        bench.slurm.runs[1] = run(1, started_at=0, state="PENDING")
+        assert await bench.runs.begin(1, lambda: next(there)) is False
+        assert bench.held() == {}
+
+
 async def test_no_run_gets_a_slice_of_a_gpu_that_was_lost_since_it_was_read(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,9 +264,6 @@ async def test_what_an_older_run_has_is_taken_back_all_the_same(bench: Bench) ->
         await bench.start(1)
         await bench.start(1, started_at=200, elsewhere=True)
         assert (bench.held(), bench.slurm.requeued) == ({}, [1])
-
-
-NO_ANSWER, REFUSED = SlurmUnavailable("no answer"), SlurmError("Requested operation is presently disabled")
 
 
 @pytest.mark.parametrize("answers", [(None, NO_ANSWER), (None, REFUSED, None, NO_ANSWER)])
