@@ -29,11 +29,16 @@ WRITTEN_S = 1.0  # longest wait for the message of a call that is to be refused
 MAX_KNOWN = 1024  # certificates whose verdict is remembered
 HANDSHAKE_MS = 5_000  # who connects and says nothing is cut off
 CONNECTIONS = 4096  # at once; a peer needs one or two
+CALLS, MOST_CALLS = 20_000, 40_000  # that wait to be taken up; from the first number on some are dropped
+TAKEN_UP_S = 600  # longest wait for that; gRPC's own 30 s end all outputs of a daemon that has no CPU for so long
 MESSAGE_BYTES = 8 << 20  # longest message: a job's script and environment may have 5 MiB together
 OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_allowed_incoming_connections", CONNECTIONS),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+    ("grpc.server.max_pending_requests", CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", MOST_CALLS),
+    ("grpc.server_max_unrequested_time_in_server", TAKEN_UP_S),
     ("grpc.so_reuseport", 0),  # a second daemon on the port is an error, not a coin toss
 )
 

@@ -50,7 +50,7 @@ class Pull:
         self.caught_up: set[str] = set()  # all that there was has come
         self.changed = asyncio.Event()
         self.watched: set[asyncio.Event] = set()
-        self._asks: asyncio.Queue[pb.OutputAsk] = asyncio.Queue()
+        self._asks: asyncio.Queue[pb.OutputAsk | None] = asyncio.Queue()
         self._load()
 
     @property
@@ -83,12 +83,14 @@ class Pull:
                     if sum(one.written for one in self.streams.values()) > most:
                         raise Unavailable(f"it writes more than the {most} bytes that are taken from there")
         finally:
+            self._asks.put_nowait(None)
             for handle in handles.values():
                 os.close(handle)
 
     async def _asking(self) -> AsyncIterator[pb.OutputAsk]:
-        while True:
-            yield await self._asks.get()
+        """It ends with `run`: gRPC waits for what asks, also when the other end has given the call up."""
+        while (ask := await self._asks.get()) is not None:
+            yield ask
 
     def _ask(self, name: str) -> None:
         stream = pb.STREAM_STDOUT if name == "stdout" else pb.STREAM_STDERR

@@ -18,6 +18,7 @@ BYTES, MOST_BYTES = 200_000_000, 10_000_000_000
 MANY, MOST = 60, 1000
 NODES = 16  # of 64 CPUs each: room for MOST
 MEMORY_MIB = 256  # that a daemon may have had at once
+LAUNCH = "BatchStartTimeout=300"  # that a job may take to be launched: it is one of MOST at once
 LIMIT_S = 1500.0
 LINES = 'yes "$(seq 5000)" | head -c %d'
 ENDS = "echo begun; cat %s; echo $SLURM_ARRAY_TASK_ID; exit $((SLURM_ARRAY_TASK_ID %% 3))"
@@ -52,7 +53,7 @@ def test_jobs_that_end_at_one_moment_end_as_they_did_there(site: Bursting) -> No
 @pytest.mark.soak
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_a_thousand_jobs_that_end_at_one_moment_end_as_they_did_there() -> None:
-    with bursting(nodes=NODES) as site:
+    with bursting(nodes=NODES, lines=(LAUNCH,)) as site:
         end_together(site, MOST)
 
 

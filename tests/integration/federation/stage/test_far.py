@@ -17,6 +17,7 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.proto.federation.v1.federation_pb2_grpc import FederationServicer, add_FederationServicer_to_server
 from federation.stage.far import Remote
 from federation.stage.mover import Mover
+from federation.stage.pull import Pull
 from federation.stage.spool import Home, Spool
 from tests.integration.federation.site import until
 from tests.integration.federation.stage.bench import KEY, ROOT, file_of
@@ -74,6 +75,27 @@ async def test_outputs_whose_asks_fail_are_unavailable() -> None:
     async with remote(Target()) as far:
         with pytest.raises(Unavailable):
             await asyncio.wait_for(anext(aiter(far.outputs(asks()))), WAIT_S)
+
+
+class Gives(Target):
+    """Up each output as soon as it is asked for."""
+
+    async def Outputs(self, request_iterator: AsyncIterator[pb.OutputAsk], context: Any) -> None:
+        await anext(aiter(request_iterator))
+        await context.abort(grpc.StatusCode.CANCELLED, "too busy")
+
+
+async def test_an_output_that_the_other_end_gives_up_leaves_nothing_that_asks(tmp_path: Path) -> None:
+    pull = Pull(KEY, tmp_path)
+    async with remote(Gives()) as far:
+        before = asyncio.all_tasks()
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(pull.run(far), WAIT_S)
+
+        async def nothing_asks() -> bool:
+            return not any("request_iterator" in str(one) for one in asyncio.all_tasks() - before)
+
+        await until(nothing_asks)
 
 
 async def test_who_is_cancelled_is_cancelled() -> None:
