@@ -122,7 +122,8 @@ class Answers:
                 elif time.monotonic() - since >= REMARK_S:
                     told = why
                     yield f"job {_label(known)} is {known.state.value}: {why or 'it goes on'}"
-            yield self.view(known)
+            (done,) = (await self.views([known])).jobs
+            yield done
 
     def _stopped(self, job: Job) -> str:
         """What keeps it from going on; "": nothing does."""
@@ -147,7 +148,7 @@ class Answers:
                 refused.append(error)
         if len(refused) == len(jobs):
             raise refused[0]
-        return FedJobList(jobs=tuple([self.view(await self.again(job)) for job in jobs]))
+        return await self.views([await self.again(job) for job in jobs])
 
     async def _act(self, token: UUID, what: str, signal: int) -> None:
         if what == "cancel":

@@ -9,6 +9,7 @@ import pytest
 from federation.access.local import Caller
 from federation.daemon import local_account
 from federation.desk.answers import Answers, Office
+from federation.desk.view import FedJobView
 from federation.model.token import Key
 from federation.stage.mover import Mover
 from federation.stage.spool import Spool
@@ -41,6 +42,17 @@ async def test_each_is_listed_with_the_name_that_slurm_has_for_it(here: Stand, t
         assert sorted(job.slurm_job for job in listed) == ["", "12", "20_3"]
         (shown,) = (await desk.views([await desk.find(ANN, str(own))])).jobs
         assert shown.slurm_job == ""
+
+
+async def test_so_is_what_somebody_waited_for_or_ended(here: Stand, tmp_path: Path) -> None:
+    async with here.up():
+        burst = await here.running()
+        desk = answers(here, tmp_path)
+        (told,) = (await desk.act(ANN, str(burst.token), "cancel", 0)).jobs
+        assert (told.state, told.slurm_job) == ("stopping", "12")
+        (ended,) = [one async for one in desk.wait([await desk.find(ANN, str(burst.token))])]
+        assert isinstance(ended, FedJobView)
+        assert (ended.end, ended.slurm_job) == ("cancelled", "12")
 
 
 async def test_an_admin_is_told_how_many_of_others_there_are(here: Stand, tmp_path: Path) -> None:
