@@ -46,7 +46,7 @@ sleep "$seconds"
 tell ended
 """
 # A step needs slurmctld, so a job with steps tries again.
-STEPS = "for try in 1 2 3 4 5 6 7 8 9 10; do srun {options} {work} && exit 0; sleep 1; done; exit 1"
+STEPS = "for try in 1 2 3 4 5 6 7 8 9 10; do srun {options} {work} 2>>{said} && exit 0; sleep 1; done; exit 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +120,8 @@ class Ground:
         locks.mkdir(parents=True)
         for uuid in self.slices:
             (locks / uuid).touch()
+        (self.folder / "said").mkdir()
+        (self.folder / "said").chmod(0o777)
         self.told_file = self.folder / "told"
         self.told_file.touch()
         self.told_file.chmod(0o666)
@@ -130,7 +132,8 @@ class Ground:
     def script(self, order: Order) -> str:
         name = f"{order.name}_$SLURM_ARRAY_TASK_ID" if order.kind.tasks > 1 else order.name
         work = f"{self.work} {name} {order.seconds} {self.folder} {order.kind.slices}"
-        return STEPS.format(options=order.kind.srun, work=work) if order.kind.srun else f"exec {work}"
+        said = self.folder / "said" / order.name
+        return STEPS.format(options=order.kind.srun, work=work, said=said) if order.kind.srun else f"exec {work}"
 
     def told(self) -> list[list[str]]:
         """(what, name, job id, restarts, node, slices) of each line."""
@@ -138,6 +141,11 @@ class Ground:
 
     def told_by(self, job: str) -> list[list[str]]:
         return [line for line in self.told() if line[1] == job]
+
+    def said_by(self, job: str) -> list[str]:
+        """What its srun said."""
+        path = self.folder / "said" / job
+        return path.read_text(errors="replace").splitlines() if path.exists() else []
 
     def held(self) -> list[str]:
         """Slices that a job still has locked."""

@@ -80,7 +80,7 @@ def test_jobs_have_their_own_slices_and_end_whatever_is_killed_under_them(
                 looked_at += 1
                 row = rows[job]
                 ended = row.state == "COMPLETED"
-                wrong += ground.faults_of(order, job) if ended else [f"{job}: {row}, told {ground.told_by(job)}"]
+                wrong += ground.faults_of(order, job) if ended else unended(ground, job, row)
     assert not wrong, "\n".join(wrong)
     assert looked_at > jobs // 10, f"slurmctld forgot all but {looked_at} jobs with slices"
     assert [line for line in ground.told() if line[0] not in ("began", "ended")] == []
@@ -164,6 +164,19 @@ def summary(
         f"started_twice={len(twice)} ({sum(row.job_id in twice and job in with_slices for job, row in rows.items())} "
         f"with slices) waited={waited_s}s took={took_s:.0f}s"
     )
+
+
+def unended(ground: chaos.Ground, job: str, row: Known) -> list[str]:
+    """Why a job did not end well: what it told, what its srun said, and every log's lines on it."""
+    found = [f"{job}: {row}", *(" ".join(line) for line in ground.told_by(job)), *ground.said_by(job)]
+    named = re.compile(rf"\b{row.job_id}\b")
+    for log in sorted(ground.live.lab.log.iterdir()):
+        lines = log.read_text(errors="replace").splitlines() if log.suffix in (".log", ".out") else []
+        found += [f"{log.name}: {line}" for line in lines if named.search(line) and _NOISE not in line]
+    return found
+
+
+_NOISE = "never runnable in partition"  # slurmctld's, at each look at a job that waits
 
 
 def nothing_is_left(live: Live, ground: chaos.Ground) -> None:
