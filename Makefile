@@ -3,8 +3,9 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-# Most of a test of a lab is waiting. A file's tests stay together, and the files in order: the long ones come first.
-PAIRED := -n 2 --dist loadfile --no-loadscope-reorder
+# Most of a test of a lab is waiting, so there are more of them at once than cores. A file's tests stay together, and the
+# files in order: the long ones come first.
+ABREAST := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup native check test test-other test-newest soak demo bench test-fresh proto clean
 
@@ -31,7 +32,7 @@ check: setup
 
 # Everything on this machine's Slurm, then what Slurm's version can change on the other generation's (Debian 12 or 13).
 test: setup
-	$(PYTEST) $(PAIRED) -m "not soak"
+	$(PYTEST) $(ABREAST) -m "not soak"
 	scripts/test-other
 
 test-other: setup
