@@ -59,7 +59,7 @@ def test_what_wants_a_restart_is_named_and_stays_as_it_was() -> None:
 
 def test_rules_of_overflow_are_taken_up_and_its_nodes_wait_for_a_restart() -> None:
     with_overflow = (
-        "overflow: {{cluster: hpc, nodes: {{n: {{pool: hpc/one, gateway: {gateway}}}}}, rules: {rules}}}\npeers:"
+        "overflow: {{cluster: hpc, nodes: {{cloud-n: {{pool: hpc/one, gateway: {gateway}}}}}, rules: {rules}}}\npeers:"
     )
     begun, ruled, moved = (
         read(("peers:", with_overflow.format(gateway=gateway, rules=rules)))
