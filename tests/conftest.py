@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# `make test` looks at the same generated cases each time, and `make soak` for new ones. How long one takes says how busy
-# the machine is.
+# `make test` looks at the same generated cases each time, and `make soak` for new ones. How long one takes
+# says how busy the machine is.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("new", derandomize=False, deadline=None)
 settings.load_profile("same")
