@@ -52,11 +52,17 @@ class Bursting:
 
 @contextmanager
 def bursting(
-    *, pool: bool = False, accounting: bool = False, rules: str = "{}", lines: tuple[str, ...] = (), nodes: int = 2
+    *,
+    pool: bool = False,
+    accounting: bool = False,
+    rules: str = "{}",
+    lines: tuple[str, ...] = (),
+    lines_there: tuple[str, ...] = (),
+    nodes: int = 2,
 ) -> Iterator[Bursting]:
     """`pool`: both have one GPU node with agent and job_submit. `accounting`: of the Slurm whose jobs burst.
 
-    `nodes`: of the pool's Slurm, where it has no GPUs.
+    `nodes`: of the pool's Slurm, where it has no GPUs. `lines`, `lines_there`: of either slurm.conf.
 
     At the end no daemon has logged a fault of ours.
     """
@@ -67,7 +73,8 @@ def bursting(
         spec = replace(plain, nodes=1, gpus=1) if pool else plain
         bursts = replace(spec, clouds=(NODE,), slurm_lines=(KEPT, *lines), accounting=accounting)
         here = stack.enter_context(_lab("hpc", root, bursts))
-        there = stack.enter_context(_lab("cloud", root, spec if pool else replace(spec, nodes=nodes)))
+        offers = replace(spec if pool else replace(spec, nodes=nodes), slurm_lines=(KEPT, *lines_there))
+        there = stack.enter_context(_lab("cloud", root, offers))
         port = free_ports(1)[0]
         line = stack.enter_context(Line(port))
         write_sites(root, here, there, Terms(user=USER, listen=port, reached=line.port, rules=rules))
