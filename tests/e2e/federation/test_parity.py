@@ -64,7 +64,7 @@ CASES = {
     "steps_are_warned": Case(
         script="""#SBATCH --signal=USR1@20
 trap 'echo the script heard' USR1
-srun sh -c 'trap "echo a step heard; exit 0" USR1; echo up; while :; do sleep 0.1; done'
+srun sh -c 'trap "echo a step heard; exit 0" USR1; echo up; while :; do sleep 60 & wait; done'
 echo $?""",
         options=("--time=1",),
     ),
