@@ -256,6 +256,8 @@ def _outcome(record: Record, over: Sequence[Row]) -> Outcome | None:
     end = next((end for row in over if (end := end_of(row.state)) is not None), None)
     if record.ending is not None:
         outcome = record.ending.outcome
+        if any(failed(row.state) for row in over):
+            return outcome  # what Slurm took back before it started has the same name, and another end
         if end is None or outcome.end is End.TIMEOUT or not _is_why(end, record.ending):
             return outcome
         return replace(outcome, end=end)

@@ -14,6 +14,7 @@ Source: bpf(2); Linux include/uapi/linux/bpf.h, struct bpf_cgroup_dev_ctx.
 
 import contextlib
 import errno
+import glob
 import logging
 import os
 import re
@@ -191,11 +192,12 @@ class DeviceCgroup:
 def remove(folder: str, proc: Path = Path("/proc")) -> None:
     """Take away all that agents with this folder name left, as far as no process is in it."""
     mount = _cgroup2(proc)
-    homes = [home for depth in range(_DEPTH) for home in mount.glob("*/" * depth + folder)] if mount else []
-    for home in homes:
-        for one in (*_folders(home), home):
-            with contextlib.suppress(OSError):
-                one.rmdir()
+    for depth in range(_DEPTH) if mount else ():
+        # Path.glob fails on a folder that goes meanwhile.
+        for home in glob.glob(f"{mount}/{'*/' * depth}{glob.escape(folder)}"):  # noqa: PTH207
+            for one in (*_folders(Path(home)), Path(home)):
+                with contextlib.suppress(OSError):
+                    one.rmdir()
 
 
 def major_of(devices: Path) -> int | None:

@@ -257,6 +257,15 @@ async def test_slurm_tells_why_a_job_was_killed_that_recorded_its_death() -> Non
         assert seen.outcome.stdout_size == 1
 
 
+async def test_one_that_slurm_took_back_before_it_started_says_nothing_of_the_one_that_ran() -> None:
+    rows = row("CANCELLED by 0", nodes="n1") + row("FAILED", nodes="n1")
+    record = ended(None, 9)
+    seen = await look(Host(record, {"squeue": rows, "sacct": ""}))
+    assert seen is not None
+    assert record.ending is not None
+    assert seen.outcome == record.ending.outcome
+
+
 @pytest.mark.parametrize("state", ["CANCELLED by 0", "NODE_FAIL", "PREEMPTED", "TIMEOUT"])
 async def test_what_ended_by_itself_did_so_whatever_a_slurm_that_was_away_calls_it(state: str) -> None:
     for record in (ended(3), ended(None, 11)):
