@@ -6,8 +6,9 @@ import pwd
 import socket
 import stat
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -126,3 +127,15 @@ def _clear(path: Path) -> None:
             raise ConfigError(f"a daemon listens on {path}, and is busy") from None
         else:
             raise ConfigError(f"a daemon listens on {path}", hint="there is one daemon a site and socket")
+
+
+@contextmanager
+def counted(counts: Counter[int], uid: int, more: int) -> Iterator[None]:
+    """A user has so many more meanwhile. Who has none is not kept."""
+    counts[uid] += more
+    try:
+        yield
+    finally:
+        counts[uid] -= more
+        if not counts[uid]:
+            del counts[uid]

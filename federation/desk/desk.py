@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from federation.access.audit import Audit, Entry
-from federation.access.local import Caller, caller_of, served, uid_of
+from federation.access.local import Caller, caller_of, counted, served, uid_of
 from federation.desk.answers import MOST_LISTED, Answers
 from federation.desk.logs import Said, logs
 from federation.desk.possible import settled
@@ -212,13 +212,8 @@ def _counted(counts: Counter[int], uid: int, more: int, most: tuple[int, int]) -
     """`most`: of all users, and of one. Raises Refused."""
     if counts.total() + more > most[0] or counts[uid] + more > most[1]:
         raise Refused("too many ask at once", hint="wait for those that you have open")
-    counts[uid] += more
-    try:
+    with counted(counts, uid, more):
         yield
-    finally:
-        counts[uid] -= more
-        if not counts[uid]:
-            del counts[uid]
 
 
 class _Audited:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from federation.access.local import Caller, Connection, caller_of, served, uid_of
+from federation.access.local import Caller, Connection, caller_of, counted, served, uid_of
 from federation.errors import FedError, Refused, Unavailable
 from federation.overflow.attaching import Attaching, Stale
 from federation.overflow.frames import HEAD, MOST_HELLO, Ended, FromProxy, Hello, Refusal, from_proxy, length, to_proxy
@@ -152,13 +152,8 @@ def _counted(counts: Counter[int], uid: int, more: int, most: int) -> Iterator[N
     """Raises ConnectionRefusedError for more than one user may have: it comes again."""
     if counts[uid] + more > most:
         raise ConnectionRefusedError
-    counts[uid] += more
-    try:
+    with counted(counts, uid, more):
         yield
-    finally:
-        counts[uid] -= more
-        if not counts[uid]:
-            del counts[uid]
 
 
 def _read(kind: bytes, payload: bytes) -> FromProxy | None:
