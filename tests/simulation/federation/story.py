@@ -331,11 +331,13 @@ class Story:
 
     def judged(self) -> list[str]:
         """All that is wrong, each with the name of what does not hold."""
-        for wish in self.wishes.values():
+        got: Counter[UUID] = Counter()
+        for key, signals in self.truth.signals.items():
+            got[key.token] += signals.count(USR1)
+        for token, wish in self.wishes.items():
             self._check(wish)
-            got = sum(signals.count(USR1) for key, signals in self.truth.signals.items() if key.token == wish.token)
-            if got > wish.asked:
-                self.broken.append(f"I11: {wish.token} got a signal {got} times that was sent {wish.asked} times")
+            if got[token] > wish.asked:
+                self.broken.append(f"I11: {token} got a signal {got[token]} times that was sent {wish.asked} times")
         self._check_one_at_a_time()
         for node in self.nodes.values():
             for origin in self.nodes:
