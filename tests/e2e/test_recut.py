@@ -81,6 +81,12 @@ def idle(live: Live) -> Counter[str]:
     return Counter(s.profile for node in pool.nodes for gpu in node.gpus for s in gpu.slices if s.state in FREE)
 
 
+def told_of(live: Live) -> list[str]:
+    """What is wrong on the nodes, as the controller says."""
+    pool = pool_of(live)
+    return ["no controller"] if pool is None else [text for node in pool.nodes for text in node.problems]
+
+
 def test_what_waits_is_cut_beside_running_jobs(pair: Live) -> None:
     busy = pair.submit("alice", "--gres=vgpu:1g.10gb", "--array=1-5")
     elements = [f"{busy}_{nth}" for nth in range(1, 6)]
@@ -159,6 +165,7 @@ def test_what_is_promised_holds_all_the_while(pair: Live) -> None:
 @pytest.mark.parametrize("trouble", ["stuck", "refused"])
 def test_a_gpu_that_can_not_be_changed_holds_nobody_up(pair: Live, trouble: str) -> None:
     """Somebody who is not seen holds its instances, or the driver makes none: then another GPU is re-cut."""
+    pair.until(lambda: told_of(pair) == [], "no change has failed so lately that a GPU is left alone")
     first = pair.lab.sim_state(pair.lab.nodes[0])
     had = simgpu.snapshot(first).slices()
     if trouble == "stuck":

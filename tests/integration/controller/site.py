@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -46,7 +47,7 @@ class DictSlurm:
     wrong: list[str] = field(default_factory=list)  # what must never happen
     untyped: set[int] = field(default_factory=set)  # jobs that ran over a restart
     fault: SlurmError | None = None
-    before_write: Callable[[], None] = lambda: None
+    before_write: Callable[[], object] = lambda: None
     after_write: Callable[[], None] = lambda: None  # an error it raises comes when Slurm has done what it was told
     reading: Callable[[], Awaitable[None]] = at_once  # how long the queue takes
     parts: dict[str, dict[str, str]] = field(
@@ -102,11 +103,14 @@ class DictSlurm:
         used = {i.type: i.count for i in self.node_list[node].gres_used if i.name == "vgpu"}
         return has.get(gres_class, 0) - used.get(gres_class, 0)
 
-    def start(self, job_id: int, node: str, *, started_at: int) -> None:
+    def start(self, job_id: int, node: str, *, started_at: int = 0) -> int:
+        """Now, if not said when; returns it. A job that began long ago and holds nothing yet is taken for lost."""
+        started_at = started_at or int(time.time())
         self.jobs[job_id] = replace(
             self.jobs[job_id], state="RUNNING", on_nodes=(node,), started_at=started_at, eligible=False
         )
         self._count(node)
+        return started_at
 
     def end(self, job_id: int) -> None:
         (node,) = self.jobs.pop(job_id).on_nodes

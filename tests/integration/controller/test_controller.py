@@ -118,8 +118,8 @@ async def test_job_that_starts_binds_and_ends_needs_no_update(socket: Path, tmp_
         writes = len(site.slurm.written)
         for job in range(1, 4):
             site.slurm.jobs[job] = pools.pending(job, "1g.10gb")
-            site.slurm.start(job, "n1", started_at=100 + job)
-            await n1.bind(job, "1g.10gb", started_at=100 + job)
+            started_at = site.slurm.start(job, "n1")
+            await n1.bind(job, "1g.10gb", started_at=started_at)
         passes = site.engine.passes
         await until(lambda: site.engine.passes >= passes + 2)
         site.slurm.end(1)
@@ -134,8 +134,8 @@ async def test_layout_changes_around_running_jobs(socket: Path, tmp_path: Path) 
     async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN) as n1, await site.link() as link:
         await until(lambda: site.gres("n1").get("1g.10gb") == 7 and n1.offers)
         site.slurm.jobs[1] = pools.pending(1, "1g.10gb")
-        site.slurm.start(1, "n1", started_at=101)
-        held = await n1.bind(1, "1g.10gb", started_at=101)
+        started_at = site.slurm.start(1, "n1")
+        held = await n1.bind(1, "1g.10gb", started_at=started_at)
         start = next(i.start for i in n1.gpus["GPU-n1-0"].instances if i.uuid == held)
         site.slurm.jobs[2] = pools.pending(2, "3g.40gb")
         site.lay_out({"3g.40gb": 2})
@@ -195,8 +195,8 @@ async def test_restart_of_slurmctld_under_running_jobs(socket: Path, tmp_path: P
         await until(lambda: site.gres("n1").get("1g.10gb") == 7 and n1.offers)
         for job in (1, 2):
             site.slurm.jobs[job] = pools.pending(job, "1g.10gb")
-            site.slurm.start(job, "n1", started_at=100)
-            await n1.bind(job, "1g.10gb", started_at=100)
+            started_at = site.slurm.start(job, "n1")
+            await n1.bind(job, "1g.10gb", started_at=started_at)
         site.slurm.restart()
         await until(lambda: site.gres("n1") == {"1g.10gb": 5, "pad": 995})  # the two are counted untyped
         site.slurm.end(1)
@@ -217,8 +217,8 @@ async def test_waiting_3g_gets_the_next_freed_one_under_a_stream_of_smaller_jobs
         await until(lambda: site.gres("n1").get("m10") == 2)
         for job in (1, 2):
             await until(lambda: n1.as_offered().get("m10"))
-            site.slurm.start(job, "n1", started_at=100)
-            await n1.bind(job, "m10", started_at=100)
+            started_at = site.slurm.start(job, "n1")
+            await n1.bind(job, "m10", started_at=started_at)
         site.slurm.jobs[9] = pools.pending(9, "3g.40gb", priority=50)
         await until(lambda: all(offer.ask for offer in n1.offers.values()))
         site.slurm.end(1)
@@ -243,8 +243,8 @@ async def test_slurm_away_keeps_epilogs_moving_and_is_told(socket: Path, tmp_pat
     async with controller(socket, tmp_path) as site, site.agent("n1", pools.MIXED) as n1, await site.link() as link:
         await until(lambda: site.gres("n1").get("3g.40gb") == 1 and n1.offers)
         site.slurm.jobs[1] = pools.pending(1, "3g.40gb")
-        site.slurm.start(1, "n1", started_at=100)
-        held = await n1.bind(1, "3g.40gb", started_at=100)
+        started_at = site.slurm.start(1, "n1")
+        held = await n1.bind(1, "3g.40gb", started_at=started_at)
         site.slurm.jobs[2] = pools.pending(2, "m40")
         await until(lambda: n1.offers[held].ask)
         site.slurm.fault = SlurmUnavailable("Unable to contact slurm controller")

@@ -210,6 +210,6 @@ async def test_nodes_without_a_controller_still_start_jobs_on_what_it_left(socke
         await until(lambda: site.gres("n1").get("3g.40gb") == 1 and n1.as_offered().get("3g.40gb") == 1)
         slurm, written = site.slurm, len(site.slurm.written)
     assert slurm.free("n1", "3g.40gb") == 1
-    slurm.start(1, "n1", started_at=100)
+    slurm.start(1, "n1")
     assert n1.as_offered()["3g.40gb"] == 1  # it binds without asking anybody
     assert len(slurm.written) == written

@@ -224,8 +224,8 @@ async def test_verdict_does_not_wait_for_a_pass(socket: Path, tmp_path: Path) ->
     async with controller(socket, tmp_path) as site, site.agent("n1", pools.MIXED) as n1:
         await until(lambda: site.gres("n1").get("3g.40gb") == 1 and n1.offers)
         site.slurm.jobs[1] = pools.pending(1, "3g.40gb")
-        site.slurm.start(1, "n1", started_at=100)
-        held = await n1.bind(1, "3g.40gb", started_at=100)
+        started_at = site.slurm.start(1, "n1")
+        held = await n1.bind(1, "3g.40gb", started_at=started_at)
         site.slurm.jobs[2] = pools.pending(2, "3g.40gb")
         site.slurm.jobs[3] = pools.pending(3, "m40", priority=9)
         await until(lambda: n1.offers[held].ask)
@@ -312,8 +312,8 @@ async def test_node_whose_agent_can_bind_nothing_takes_no_job_until_it_can(socke
     async with controller(socket, tmp_path) as site, site.agent("n1", pools.MIXED) as n1, await site.link() as link:
         await until(lambda: site.gres("n1").get("3g.40gb") == 1 and n1.offers)
         site.slurm.jobs[1] = pools.pending(1, "3g.40gb")
-        site.slurm.start(1, "n1", started_at=100)
-        await n1.bind(1, "3g.40gb", started_at=100)
+        started_at = site.slurm.start(1, "n1")
+        await n1.bind(1, "3g.40gb", started_at=started_at)
         n1.fault = "can't write /var/lib/vgpu: No space left on device"
         await n1.tell()
         await until(lambda: site.gres("n1") == {"3g.40gb": 1, "pad": pools.TOTAL - 1})
