@@ -1,6 +1,6 @@
 """Calls of a site's backends: so many of one pool at a time, and what comes of each as a transaction.
 
-Signals of one attempt are delivered one by one, in their order.
+Signals of one attempt are delivered one by one, in their order, and it is handed over once at a time.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, 
 from federation.engine.target import TargetSide
 from federation.errors import FedError, NoRoom, OutcomeUnknown, Refused, Unavailable
 from federation.model.token import Key
-from federation.ports import Executor, Now
+from federation.ports import Executor, Now, Sight
 from federation.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -50,9 +50,14 @@ class Calls:
         self._open: Counter[str] = Counter()
         self._gates: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CALLS))
         self._lines: dict[Key, _Line] = {}
+        self._handing: set[Key] = set()
 
     def on_its_way(self, effect: Call) -> bool:
-        """A signal that is being delivered, or one that is older than that and must not come after it."""
+        """What is being handed over; a signal that is being delivered, or one that is older than that and must not come
+        after it.
+        """
+        if isinstance(effect, HandOver):
+            return effect.key in self._handing
         if not isinstance(effect, Deliver):
             return False
         line = self._lines.get(effect.key)
@@ -67,12 +72,19 @@ class Calls:
         if isinstance(effect, Deliver):
             line = self._lines.setdefault(effect.key, _Line())
             line.newest, line.waiting = effect.number, line.waiting + 1
+        if isinstance(effect, HandOver):
+            self._handing.add(effect.key)
         return True
 
     async def call(self, effect: Call) -> None:
         """In the place that was taken. The next one begins before the journal has heard of this one, but for signals
         of one attempt.
         """
+        if isinstance(effect, HandOver):
+            try:
+                return await self._call(effect)
+            finally:
+                self._handing.discard(effect.key)
         if not isinstance(effect, Deliver):
             return await self._call(effect)
         line = self._lines[effect.key]
@@ -102,7 +114,10 @@ class Calls:
             case HandOver():
                 return await self._hand_over(executor, effect)
             case Look():
-                seen = await executor.look(effect.keys)
+                handing = frozenset(self._handing)
+                told = await executor.look(effect.keys)
+                # It may be there in a moment: to hand it over again now would only begin that anew.
+                seen = {key: one for key, one in told.items() if one.sight is not Sight.ABSENT or key not in handing}
                 return lambda store: target.looked(store, seen, clock())
             case Fence():
                 never = await executor.fence(effect.key)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 from uuid import UUID
 
 import pytest
@@ -15,7 +16,8 @@ from federation.model.messages import Room
 from federation.model.spec import JobSpec
 from federation.model.token import Key
 from federation.policy.admit import House
-from federation.ports import Now, Seen
+from federation.ports import Now, Seen, Sight
+from federation.store.store import Store
 
 NOW = Now(wall=1.0, mono=1.0)
 WAIT_S = 10.0
@@ -30,6 +32,7 @@ class Backend:
     said: list[str] = field(default_factory=list)
     error: Exception | None = None
     busy: asyncio.Event = field(default_factory=asyncio.Event)
+    sees: dict[Key, Seen] = field(default_factory=dict)
 
     async def room(self) -> Room:
         raise AssertionError("nobody asks this here")
@@ -43,7 +46,7 @@ class Backend:
 
     async def look(self, keys: Sequence[Key]) -> Mapping[Key, Seen]:
         self.said.append(f"look {len(keys)}")
-        return {}
+        return self.sees
 
     async def fence(self, key: Key) -> bool:
         self.said.append("fence")
@@ -142,6 +145,32 @@ async def test_every_answer_to_a_hand_over_reaches_the_journal(
     assert calls.take(hand_over(1))
     await calls.call(hand_over(1))
     assert len(journal.steps) == 1
+
+
+async def test_what_is_being_handed_over_is_not_handed_over_again_and_not_called_absent(
+    backend: Backend, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backend that takes minutes for it, as for large inputs, would be given it four times a minute."""
+    target = TargetSide(House(pools={"gpu": 9}), NOW)
+    looked: list[Mapping[Key, Seen]] = []
+    monkeypatch.setattr(target, "looked", lambda store, seen, now: looked.append(seen))
+    calls = Calls({"gpu": backend}, target, journal.act, lambda: NOW)
+    first, other = hand_over(1), hand_over(2)
+    assert calls.take(first)
+    task = asyncio.create_task(calls.call(first))
+    await until(1, backend.said)
+    assert (calls.on_its_way(first), calls.on_its_way(other)) == (True, False)
+    journal.free.set()
+    absent, runs = Seen(sight=Sight.ABSENT), Seen(sight=Sight.RUNNING)
+    for backend.sees in ({first.key: absent, other.key: absent}, {first.key: runs}):
+        look = Look(pool="gpu", keys=(first.key, other.key))
+        assert calls.take(look)
+        await calls.call(look)
+        journal.steps[-1](cast(Store, None))
+    assert looked == [{other.key: absent}, {first.key: runs}]
+    backend.busy.set()
+    await asyncio.wait_for(task, WAIT_S)
+    assert not calls.on_its_way(first)
 
 
 def deliver(number: int, signal: int, token: int = 1) -> Deliver:
