@@ -36,7 +36,10 @@ class Host(Protocol):
         """See `federation.ports.Places`."""
 
     async def lay(self, key: Key, spec: JobSpec, user: str) -> str:
-        """All that the job needs is in its folder, durably. The folder's path there."""
+        """All that the job needs is in its folder, durably. The folder's path there.
+
+        Raises NoRoom while it is on its way there: it goes on, and is asked for again.
+        """
 
     async def records(self, keys: Sequence[Key]) -> Mapping[Key, Record]:
         """A folder that could not be read is left out."""

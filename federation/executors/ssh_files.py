@@ -1,24 +1,24 @@
 """A job's files between this host's copy and a login node: inputs there, and back what it writes and leaves.
 
-Each job has at most one task that brings something, and few of them work at once. Crash: what was cut off goes on where
-it was, as soon as the job is looked at again.
+Each job has at most one task that moves something, and few of them work at once. Crash: what was cut off goes on where
+it was, as soon as the job is handed over or looked at again.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 import paramiko
 
 from federation.access.acting import Account, acting_as
 from federation.access.finding import find, matches
 from federation.access.paths import Folder
-from federation.errors import FedError, Refused, Unavailable
+from federation.errors import FedError, NoRoom, Refused, Unavailable
 from federation.executors import layout, ssh_scripts, transfer
 from federation.executors.layout import Record
 from federation.executors.spool import Spool
@@ -36,10 +36,18 @@ log = logging.getLogger(__name__)
 NAMES_A_CALL = 500
 MAX_FILES = 100_000  # of one job, either way
 FETCHES = 2  # jobs whose files are brought at once; the others wait
+SENDS = 2  # jobs whose inputs are sent at once; with those, fewer than CHANNELS
+LAY_S = 20.0  # so long a hand-over waits for its files; what takes longer is on its way when it is asked for again
 TRIES = 2  # to move a file whose hash is wrong, in one go
 HASH_S = 900.0  # longest hashing of one portion of files
 HERE, PATTERNS = "fetched", "outputs"  # names in the copy's folder: all is here; which files are wanted
 WORK = layout.WORK.encode() + b"/"
+
+
+@dataclass(frozen=True, slots=True)
+class _Laying:
+    task: asyncio.Task[str]
+    until: float  # by the loop's clock: it is waited for
 
 
 class SshFiles:
@@ -47,20 +55,32 @@ class SshFiles:
 
     def __init__(self, shell: Shell, copies: Spool) -> None:
         self._shell, self._copies = shell, copies
-        self._laying: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()  # whose files are moved there
+        self._laying: dict[Key, _Laying] = {}
         self._fetching: dict[Key, asyncio.Task[None]] = {}
-        self._turns = asyncio.Semaphore(FETCHES)
+        self._sends, self._turns = asyncio.Semaphore(SENDS), asyncio.Semaphore(FETCHES)
 
     async def close(self) -> None:
-        await ended(*self._fetching.values())
+        await ended(*self._fetching.values(), *(one.task for one in self._laying.values()))
 
     # -- to there
 
     async def lay(self, key: Key, spec: JobSpec, account: Account) -> str:
-        """All that the job needs is in its folder there. The folder's path."""
-        lock = self._laying.get(key) or self._laying.setdefault(key, asyncio.Lock())
-        async with lock:
-            return await self._lay(key, spec, account)
+        """See `federation.executors.host.Host`."""
+        now = asyncio.get_running_loop().time()
+        wait_s = 0.0 if spec.inputs and self._sends.locked() else LAY_S
+        laying = self._laying.get(key)
+        if laying is None:
+            task = asyncio.create_task(self._lay(key, spec, account))
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())  # or asyncio logs it
+            laying = self._laying[key] = _Laying(task, now + wait_s)
+        await asyncio.wait([laying.task], timeout=max(0.0, laying.until - now))
+        if not laying.task.done():
+            raise NoRoom("its inputs are on their way to the login node")
+        if self._laying.get(key) is laying:
+            del self._laying[key]
+        if laying.task.cancelled():
+            raise Unavailable("it is not handed over any more")
+        return laying.task.result()
 
     async def _lay(self, key: Key, spec: JobSpec, account: Account) -> str:
         root = await self._shell.root()
@@ -70,20 +90,24 @@ class SshFiles:
         path = os.fsdecode(said.out).rstrip("\n")
         copy = self._copies.folder(key)
         inputs = await self._copies.on_thread(_all_files, copy, account)
-        names = [name.encode() for name in files if name != PATTERNS] + list(inputs)
-        for portion in (names[at : at + NAMES_A_CALL] for at in range(0, len(names), NAMES_A_CALL)):
-            await self._put(key, root, [Here(folder=copy, path=name, account=account) for name in portion])
+        await self._put(
+            key, [Here(folder=copy, path=name.encode(), account=account) for name in files if name != PATTERNS]
+        )
+        for at in range(0, len(inputs), NAMES_A_CALL):
+            portion = [Here(folder=copy, path=one, account=account) for one in inputs[at : at + NAMES_A_CALL]]
+            async with self._sends:
+                await self._put(key, portion)
         return path
 
-    async def _put(self, key: Key, root: str, files: Sequence[Here]) -> None:
+    async def _put(self, key: Key, files: Sequence[Here]) -> None:
         """What is there and right is not moved again."""
+        root = await self._shell.root()
         base = os.fsencode(f"{root}/{layout.name_of(key)}/")
-        folders = sorted({os.fsdecode(one.path.rpartition(b"/")[0]) for one in files} - {""})
-        if folders:
-            await self._shell.sh(f"cd {words([os.fsdecode(base)])} && umask 077 && mkdir -p {words(folders)}")
-        left = list(files)
+        left = await self._not_there(key, root, files)
+        if not left:
+            return
         for _ in range(TRIES):
-            wanted = await self._shell.files(partial(_put_all, base=base, files=left))
+            wanted = await self._send(base, left)
             parts = [os.fsdecode(one.path + transfer.PART) for one in left]
             said = await self._shell.sh(ssh_scripts.hashes(root, key, parts), timeout_s=HASH_S)
             got = _parsed(said.out)
@@ -96,6 +120,20 @@ class SshFiles:
             wrong = words([os.fsdecode(base + one.path + transfer.PART) for one in left])
             await self._shell.sh(f"rm -f {wrong}")
         raise Unavailable(f"{len(left)} files did not arrive at the login node as they were")
+
+    async def _not_there(self, key: Key, root: str, files: Sequence[Here]) -> list[Here]:
+        names = [os.fsdecode(one.path) for one in files]
+        said = await self._shell.sh(ssh_scripts.laid(root, key, names), timeout_s=HASH_S)
+        there = dict(zip(files, _parsed(said.out, ssh_scripts.parse_laid), strict=True))
+        mine = await self._copies.on_thread(_hashes, [one for one, hash_there in there.items() if hash_there])
+        return [one for one, hash_there in there.items() if mine.get(one) != hash_there]
+
+    async def _send(self, base: bytes, files: Sequence[Here]) -> list[str]:
+        cut = threading.Event()
+        try:
+            return await self._shell.files(partial(_put_all, base=base, files=files, cut=cut))
+        finally:
+            cut.set()
 
     # -- from there
 
@@ -179,9 +217,11 @@ class SshFiles:
         raise Unavailable(f"{len(left)} files did not arrive as they are at the login node")
 
     def forget(self, key: Key) -> None:
-        """Nothing more is brought of it."""
+        """Nothing more of it is moved."""
         if task := self._fetching.get(key):
             task.cancel()
+        if laying := self._laying.pop(key, None):
+            laying.task.cancel()
 
 
 def _size(here: Here) -> int:
@@ -219,13 +259,17 @@ def _keep_all(files: Mapping[Found, Here], right: Sequence[Found]) -> None:
             transfer.drop(here)
 
 
-def _put_all(client: paramiko.SFTPClient, *, base: bytes, files: Sequence[Here]) -> list[str]:
-    return [transfer.put(client, one, base + one.path) for one in files]
+def _put_all(client: paramiko.SFTPClient, *, base: bytes, files: Sequence[Here], cut: threading.Event) -> list[str]:
+    return [transfer.put(client, one, base + one.path, cut) for one in files]
 
 
-def _parsed(out: bytes) -> list[str]:
+def _hashes(files: Sequence[Here]) -> dict[Here, str]:
+    return {one: transfer.hash_of(one) for one in files}
+
+
+def _parsed(out: bytes, parse: Callable[[bytes], list[str]] = ssh_scripts.parse_hashes) -> list[str]:
     try:
-        return ssh_scripts.parse_hashes(out)
+        return parse(out)
     except ValueError as error:
         raise Unavailable(f"what sha256sum says can't be read: {error}") from None
 

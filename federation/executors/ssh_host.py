@@ -2,7 +2,7 @@
 
 Every job there runs as the one user that we log in as, so the pool's file names who of this host's users may use it.
 This host keeps a copy of each attempt's files: inputs are taken from it before the job is handed over, and what the job
-left is brought to it before the job is said to have ended.
+left is brought to it before the job is said to have ended; neither has a time limit.
 
 Crash: what was cut off while it was moved goes on where it was.
 """
@@ -87,7 +87,10 @@ class SshHost:
 
     async def fence(self, key: Key, end: End | None = None) -> bool:
         said = await self._shell.sh(ssh_scripts.fence(await self._shell.root(), key, end))
-        return layout.parse_claim(said.out.decode("ascii", "replace").strip()).fence
+        ours = layout.parse_claim(said.out.decode("ascii", "replace").strip()).fence
+        if ours:
+            self._files.forget(key)
+        return ours
 
     async def forget(self, key: Key) -> None:
         self._files.forget(key)

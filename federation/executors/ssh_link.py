@@ -28,7 +28,7 @@ from federation.tasks import ended
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-CHANNELS = 4  # at once; sshd allows 10 by default, and other people's are among them
+CHANNELS = 6  # at once; sshd allows 10 by default, and other people's are among them
 MAX_WAITING = 256  # calls for their turn; one more is refused at once
 MAX_OUTPUT = 64 << 20  # bytes of one stream of a command
 CONNECT_S = 20.0

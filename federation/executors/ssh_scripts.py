@@ -103,6 +103,22 @@ find . -type d ! -perm -700 -exec chmod u+rwx {{}} \\;
 find . -mindepth 1 -maxdepth 1 ! -name {layout.CLAIM} -exec rm -rf {{}} +"""
 
 
+def laid(root: str, key: Key, names: Sequence[str]) -> str:
+    """Makes the folders of these files, and says the hash of each that is there, `-` of one that is not."""
+    path = words([f"{root}/{layout.name_of(key)}"])
+    folders = sorted({"./" + name.rpartition("/")[0] for name in names})
+    return f"""\
+umask 077; cd {path} && mkdir -p {words(folders)} || exit 1
+for f in {words(["./" + name for name in names])}; do
+    if [ -f "$f" ]; then sha256sum < "$f" || exit 1; else echo -; fi
+done"""
+
+
+def parse_laid(out: bytes) -> list[str]:
+    """Nothing for what is not there. Raises ValueError."""
+    return ["" if line == b"-" else parse_hashes(line)[0] for line in out.splitlines()]
+
+
 def settle(root: str, key: Key, moved: Mapping[str, str]) -> str:
     """Give files their places, all at once durable; once the job runs, they are its own."""
     path = words([f"{root}/{layout.name_of(key)}"])

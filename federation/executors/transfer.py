@@ -6,10 +6,11 @@ On both sides a file grows beside its place and is moved there when its hash is 
 import hashlib
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from io import BufferedRandom
+from io import BufferedRandom, BufferedReader
 from pathlib import Path
 
 import paramiko
@@ -33,11 +34,12 @@ class Here:
     account: Account
 
 
-def put(client: paramiko.SFTPClient, here: Here, there: bytes) -> str:
-    """Its hash; the file lies at `there` with PART behind its name. Goes on behind what is there already."""
-    with acting_as(here.account), Folder(here.folder) as folder:
-        handle = folder.open_to_read(here.path)
-    with os.fdopen(handle, "rb") as source:
+def put(client: paramiko.SFTPClient, here: Here, there: bytes, cut: threading.Event) -> str:
+    """Its hash; the file lies at `there` with PART behind its name. Goes on behind what is there already.
+
+    Raises EOFError once it is `cut`: no thread can be told to end.
+    """
+    with _source(here) as source:
         size = os.fstat(source.fileno()).st_size
         mode = os.fstat(source.fileno()).st_mode & 0o777
         part = there + PART
@@ -48,10 +50,22 @@ def put(client: paramiko.SFTPClient, here: Here, there: bytes) -> str:
             target.set_pipelined(True)
             source.seek(have)
             while piece := source.read(REQUEST):
+                if cut.is_set():
+                    raise EOFError("nobody waits for it any more")
                 target.write(piece)
         client.chmod(part, mode | stat.S_IRUSR | stat.S_IWUSR)
         source.seek(0)
         return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def hash_of(here: Here) -> str:
+    with _source(here) as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def _source(here: Here) -> BufferedReader:
+    with acting_as(here.account), Folder(here.folder) as folder:
+        return os.fdopen(folder.open_to_read(here.path), "rb")
 
 
 def get(client: paramiko.SFTPClient, there: bytes, size: int, here: Here) -> str:

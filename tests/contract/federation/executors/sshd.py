@@ -121,19 +121,23 @@ def _free_port() -> int:
 @asynccontextmanager
 async def behind_ssh(sshd: Sshd, folder: Path, *, ping_s: float = PING_S) -> AsyncIterator[Rig]:
     """A folder of the user's stands for his home there."""
-    root = folder / "there"
-    root.mkdir()
-    account = account_of(USER)
-    os.chown(root, account.uid, account.gid)
     hosts: list[SshHost] = []
 
     def make() -> SlurmExecutor:
-        place = SshPlace(copies=Spool(folder / "copies"), users=frozenset({USER, NOBODY_NOW}), root=str(root / "spool"))
-        hosts.append(SshHost(SshLink(sshd.login(), ping_s=ping_s), place))
+        hosts.append(host_behind_ssh(sshd, folder, ping_s=ping_s))
         return SlurmExecutor(SlurmPool(name="batch"), hosts[-1])
 
     try:
-        yield Rig(make, Spool(root / "spool"))
+        yield Rig(make, Spool(folder / "there" / "spool"))
     finally:
         for host in hosts:
             await host.close()
+
+
+def host_behind_ssh(sshd: Sshd, folder: Path, *, ping_s: float = PING_S) -> SshHost:
+    root = folder / "there"
+    root.mkdir(exist_ok=True)
+    account = account_of(USER)
+    os.chown(root, account.uid, account.gid)
+    place = SshPlace(copies=Spool(folder / "copies"), users=frozenset({USER, NOBODY_NOW}), root=str(root / "spool"))
+    return SshHost(SshLink(sshd.login(), ping_s=ping_s), place)

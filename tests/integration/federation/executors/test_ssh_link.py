@@ -5,6 +5,7 @@ import hashlib
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -185,7 +186,7 @@ async def test_files_of_any_name_and_size_go_there_and_come_back(sshd: Sshd, min
             put(mine / os.fsdecode(name), data)
             here, far = Here(folder=mine, path=name, account=account), os.fsencode(mine) + b"/far"
             right = hashlib.sha256(data).hexdigest()
-            assert await link.files(partial(transfer.put, here=here, there=far)) == right
+            assert await link.files(partial(transfer.put, here=here, there=far, cut=threading.Event())) == right
             back = Here(folder=mine, path=b"back", account=account)
             got = await link.files(partial(transfer.get, there=far + transfer.PART, size=len(data), here=back))
             assert got == right

@@ -44,6 +44,12 @@ def test_hashes_are_in_the_order_of_the_names_whatever_those_are() -> None:
         ssh_scripts.parse_hashes(b"sha256sum: error\n")
 
 
+def test_what_is_there_is_told_from_what_is_not() -> None:
+    assert ssh_scripts.parse_laid(f"-\n{'a' * 64}  -\n-\n".encode()) == ["", "a" * 64, ""]
+    with pytest.raises(ValueError):
+        ssh_scripts.parse_laid(b"-\nsha256sum: error\n")
+
+
 def test_found_files_may_have_any_name() -> None:
     found = ssh_scripts.parse_find(b"3 644 ./a b\n\xff\x000 100600 ./d/.e\0")
     assert [(one.path, one.size, one.mode) for one in found] == [(b"a b\n\xff", 3, 0o644), (b"d/.e", 0, 0o600)]
