@@ -22,7 +22,7 @@ MOST_FORGOTTEN = 500  # jobs of one page, when a target's journal is new
 OVER = (Target.ENDED, Target.RELEASED)
 _FIRST = UUID(int=0)
 _SENT = (Origin.SENDING, Origin.UNKNOWN)
-_FAILURES = frozenset({End.REFUSED, End.LOST, End.NODE_FAIL})
+_FAILURES = frozenset({End.LOST, End.NODE_FAIL})  # a refusal says something of that job: others may be welcome there
 
 
 class Follower:

@@ -30,6 +30,7 @@ from federation.model.messages import (
 from federation.model.spec import Input, Lease, OnSilence
 from federation.model.states import End, Origin, Outcome, Target
 from federation.model.token import Key
+from federation.policy.breaker import FIRST_COOL_S, MAX_FAILURES
 from federation.policy.choose import Rules
 from federation.ports import Sight
 from tests.unit.federation.engine.bench import EXIT, KEY, SPEC, TOKEN, Pair, Site, messages, only
@@ -250,6 +251,27 @@ def test_a_refusal_for_good_sends_it_elsewhere_as_the_next_attempt(pair: Pair) -
     pair.edge.due()
     assert pair.edge.job.state is Origin.QUEUED
     assert {reason for _, reason in pair.edge.job.reasons} == {f"it refused this job: {refused[1]}"}
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (End.REFUSED, ""),
+        (End.LOST, f"no pool fits now: hpc/gpu: left alone for {FIRST_COOL_S:.0f} s after failures"),
+    ],
+)
+def test_what_jobs_of_one_user_come_to_closes_a_pool_to_others_only_if_it_fails(pair: Pair, end: End, why: str) -> None:
+    for number in range(MAX_FAILURES):
+        token = UUID(int=10 + number)
+        pair.edge.submit(replace(SPEC, user="eve"), token=token)
+        pair.edge.due()
+        state, started_at = (Target.RELEASED, None) if end is End.REFUSED else (Target.ENDED, 5.0)
+        outcome = Outcome(end=end, started_at=started_at, reason="it did not go well")
+        ended = told(Key(token, 1), state, outcome=outcome)
+        pair.edge.hears("hpc", replace(ended, journal=pair.hpc.store.journal))
+    pair.edge.submit()
+    assert [one.key for one in messages(pair.edge.due(), Submit)] == ([] if why else [KEY])
+    assert pair.edge.job.why == (why or "sent to hpc/gpu")
 
 
 def test_no_room_is_no_failure_and_nothing_more_is_sent_until_some_is_told(pair: Pair) -> None:
