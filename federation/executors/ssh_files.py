@@ -16,7 +16,7 @@ from pathlib import Path
 import paramiko
 
 from federation.access.acting import Account, acting_as
-from federation.access.finding import find, matches
+from federation.access.finding import find, meant
 from federation.access.paths import Folder
 from federation.errors import FedError, NoRoom, Refused, Unavailable
 from federation.executors import layout, ssh_scripts, transfer
@@ -34,7 +34,8 @@ from federation.tasks import ended
 log = logging.getLogger(__name__)
 
 NAMES_A_CALL = 500
-MAX_FILES = 100_000  # of one job, either way
+MAX_FILES = 100_000  # of a job's inputs
+MOST_BROUGHT = 10_001  # of a job's outputs: one more than any site gives back, so that it says so
 FETCHES = 2  # jobs whose files are brought at once; the others wait
 SENDS = 2  # jobs whose inputs are sent at once; with those, fewer than CHANNELS
 LAY_S = 20.0  # so long a hand-over waits for its files; what takes longer is on its way when it is asked for again
@@ -108,16 +109,16 @@ class SshFiles:
             return
         for _ in range(TRIES):
             wanted = await self._send(base, left)
-            parts = [os.fsdecode(one.path + transfer.PART) for one in left]
-            said = await self._shell.sh(ssh_scripts.hashes(root, key, parts), timeout_s=HASH_S)
+            parts = {one: os.fsdecode(transfer.part_of(one.path)) for one in left}
+            said = await self._shell.sh(ssh_scripts.hashes(root, key, list(parts.values())), timeout_s=HASH_S)
             got = _parsed(said.out)
             right = [name for name, mine, theirs in zip(left, wanted, got, strict=True) if mine == theirs]
-            moved = {os.fsdecode(one.path + transfer.PART): os.fsdecode(one.path) for one in right}
+            moved = {parts[one]: os.fsdecode(one.path) for one in right}
             await self._shell.sh(ssh_scripts.settle(root, key, moved))
             left = [one for one in left if one not in right]
             if not left:
                 return
-            wrong = words([os.fsdecode(base + one.path + transfer.PART) for one in left])
+            wrong = words([os.fsdecode(base) + parts[one] for one in left])
             await self._shell.sh(f"rm -f {wrong}")
         raise Unavailable(f"{len(left)} files did not arrive at the login node as they were")
 
@@ -165,16 +166,15 @@ class SshFiles:
         account = await self._copies.on_thread(_owner, copy)
         root = await self._shell.root()
         patterns = await self._copies.on_thread(_patterns, copy, account)
-        said = await self._shell.sh(ssh_scripts.find(root, key), timeout_s=HASH_S)
-        wanted = [one for one in _found(said.out) if any(matches(one.path, pattern) for pattern in patterns)]
-        if len(wanted) > MAX_FILES:
-            raise Refused(f"the job left more than {MAX_FILES} files that are wanted")
+        said = await self._shell.sh(ssh_scripts.find(root, key, patterns), timeout_s=HASH_S)
+        wanted = [one for one in _found(said.out) if _meant(one.path, patterns)][:MOST_BROUGHT]
+        if len(said.out) >= ssh_scripts.MOST_TOLD and len(wanted) < MOST_BROUGHT:
+            raise Unavailable("the job left more files than can be told of")
         await self._streams(key, account, (outcome.stdout_size, outcome.stderr_size), whole=True)
         for at in range(0, len(wanted), NAMES_A_CALL):
-            portion = [replace(one, path=WORK + one.path) for one in wanted[at : at + NAMES_A_CALL]]
-            said = await self._shell.sh(
-                ssh_scripts.hashes(root, key, [os.fsdecode(one.path) for one in portion]), timeout_s=HASH_S
-            )
+            portion = wanted[at : at + NAMES_A_CALL]
+            names = [os.fsdecode(WORK + one.path) for one in portion]
+            said = await self._shell.sh(ssh_scripts.hashes(root, key, names), timeout_s=HASH_S)
             await self._get(key, account, dict(zip(portion, _parsed(said.out), strict=True)))
         await self._copies.on_thread(self._copies.lay, key, account, {HERE: b"all\n"})
 
@@ -200,13 +200,13 @@ class SshFiles:
                 continue
             said = await self._shell.sh(ssh_scripts.hash_of_begin(root, key, name, size), timeout_s=HASH_S)
             if _parsed(said.out) != [got]:
-                await self._copies.on_thread(transfer.drop, here, b"")
+                await self._copies.on_thread(transfer.drop, here)
                 raise Unavailable(f"{name} did not arrive as it is at the login node")
 
     async def _get(self, key: Key, account: Account, wanted: Mapping[Found, str]) -> None:
-        """Files of the attempt's folder, each with its hash there."""
-        copy, left = self._copies.folder(key), dict(wanted)
-        base = os.fsencode(f"{await self._shell.root()}/{layout.name_of(key)}/")
+        """Files of the job's folder, each with its hash there."""
+        copy, left = self._copies.folder(key) / layout.WORK, dict(wanted)
+        base = os.fsencode(f"{await self._shell.root()}/{layout.name_of(key)}/") + WORK
         for _ in range(TRIES):
             files = {one: Here(folder=copy, path=one.path, account=account) for one in left}
             got = await self._shell.files(partial(_get_all, base=base, files=files))
@@ -247,6 +247,14 @@ def _patterns(copy: Path, account: Account) -> list[bytes]:
         return [one for one in file.read().split(b"\0") if one]
 
 
+def _meant(path: bytes, patterns: Sequence[bytes]) -> bool:
+    """What lies too deep is passed over, as `find` does."""
+    try:
+        return meant(path, patterns)
+    except Refused:
+        return False
+
+
 def _get_all(client: paramiko.SFTPClient, *, base: bytes, files: Mapping[Found, Here]) -> dict[Found, str]:
     return {one: transfer.get(client, base + one.path, one.size, here) for one, here in files.items()}
 
@@ -256,7 +264,7 @@ def _keep_all(files: Mapping[Found, Here], right: Sequence[Found]) -> None:
         if one in right:
             transfer.keep(here, one.mode)
         else:
-            transfer.drop(here)
+            transfer.drop(replace(here, path=transfer.part_of(here.path)))
 
 
 def _put_all(client: paramiko.SFTPClient, *, base: bytes, files: Sequence[Here], cut: threading.Event) -> list[str]:

@@ -3,6 +3,7 @@
 What a user may have written there is printed only when it has no sign in it that could pass for another line.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,12 @@ from federation.executors.ssh_link import words
 from federation.model.states import End
 from federation.model.token import Key
 
+MOST_TOLD = 60_000_000  # bytes of names that `find` tells: less than a command may write
+MOST_REGEX = 100_000  # bytes; the kernel takes no longer word
 END = "all told"  # the last line: what was cut off has none
 _LINE = re.compile(r"(\d+)\|([^|]*)\|([^|]*)\|([^|]*)\| *(\d*)\| *(\d*)")
 _HASH = re.compile(rb"\\?([0-9a-f]{64}) [ *]")
+_SIGNS = re.compile(rb"\[!?\]?[^]/]*\]|[][*?.^$+(){}|\\]")
 _FOUND = re.compile(rb"(\d+) ([0-7]+) \./(.*)", re.DOTALL)
 
 
@@ -153,10 +157,30 @@ def parse_hashes(out: bytes) -> list[str]:
     return found
 
 
-def find(root: str, key: Key) -> str:
-    """Every plain file that the job left and that its user can read, with no other name elsewhere."""
+def find(root: str, key: Key, patterns: Sequence[bytes]) -> str:
+    """Plain files that the job left, that its user can read and that have no other name elsewhere: all that these
+    patterns mean (see `federation.access.finding`), and few others. Cut off behind MOST_TOLD bytes.
+    """
     path = words([f"{root}/{layout.name_of(key)}/{layout.WORK}"])
-    return f"cd {path} && {{ find . -type f -links 1 -readable -printf '%s %m %p\\0' 2> /dev/null; true; }}"
+    meant = b"|".join(map(_regex, patterns))
+    wanted = f"-regextype posix-extended -regex {words([os.fsdecode(b'[.]/(' + meant + b')(/.*)?')])}"
+    narrow = wanted if len(meant) <= MOST_REGEX else ""
+    return f"""\
+cd {path} || exit 1
+LC_ALL=C find . -type f -links 1 -readable {narrow} -printf '%s %m %p\\0' 2> /dev/null | head -c {MOST_TOLD}
+true"""
+
+
+def _regex(pattern: bytes) -> bytes:
+    """Of all paths that the pattern means, and of some with other characters where it has brackets."""
+    return _SIGNS.sub(_sign, pattern)
+
+
+def _sign(match: re.Match[bytes]) -> bytes:
+    sign = match[0]
+    if sign == b"*":
+        return b"[^/]*"
+    return b"[^/]" if sign == b"?" or len(sign) > 1 else b"\\" + sign
 
 
 def parse_find(out: bytes) -> list[Found]:

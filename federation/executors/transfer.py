@@ -22,7 +22,6 @@ from federation.errors import OutcomeUnknown
 REQUEST = 32 << 10  # bytes; what every server takes
 WINDOW = 8 << 20  # bytes asked for at once: all that is kept in memory
 REQUESTS = 256  # in flight; more make some servers stall
-PART = b".fed-part"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +33,21 @@ class Here:
     account: Account
 
 
+def part_of(path: bytes) -> bytes:
+    """Where it grows: a name that no user's can be too long for, and that no pattern means which does not say so."""
+    folder, slash, name = path.rpartition(b"/")
+    return folder + slash + b".fed-" + hashlib.sha256(name).hexdigest()[:16].encode()
+
+
 def put(client: paramiko.SFTPClient, here: Here, there: bytes, cut: threading.Event) -> str:
-    """Its hash; the file lies at `there` with PART behind its name. Goes on behind what is there already.
+    """Its hash; the file lies at `part_of(there)`. Goes on behind what is there already.
 
     Raises EOFError once it is `cut`: no thread can be told to end.
     """
     with _source(here) as source:
         size = os.fstat(source.fileno()).st_size
         mode = os.fstat(source.fileno()).st_mode & 0o777
-        part = there + PART
+        part = part_of(there)
         have = _size(client, part)
         if have > size:
             have = 0
@@ -70,7 +75,7 @@ def _source(here: Here) -> BufferedReader:
 
 def get(client: paramiko.SFTPClient, there: bytes, size: int, here: Here) -> str:
     """The hash of the first `size` bytes of it, which lie beside their place: see `keep`."""
-    with _grown(client, there, size, replace(here, path=here.path + PART)) as target:
+    with _grown(client, there, size, replace(here, path=part_of(here.path))) as target:
         target.seek(0)
         return hashlib.file_digest(target, "sha256").hexdigest()
 
@@ -109,18 +114,19 @@ def _grown(client: paramiko.SFTPClient, there: bytes, size: int, here: Here) -> 
 def keep(here: Here, mode: int) -> None:
     """Move a file that is whole to its place."""
     with acting_as(here.account), Folder(here.folder) as folder:
-        handle = folder.open_to_read(here.path + PART)
+        part = part_of(here.path)
+        handle = folder.open_to_read(part)
         try:
             os.fchmod(handle, mode & 0o777 | 0o400)
         finally:
             os.close(handle)
-        folder.move(here.path + PART, here.path)
+        folder.move(part, here.path)
 
 
-def drop(here: Here, part: bytes = PART) -> None:
+def drop(here: Here) -> None:
     """What turned out to be wrong is moved anew."""
     with acting_as(here.account), Folder(here.folder) as folder, suppress(FileNotFoundError):
-        folder.remove(here.path + part)
+        folder.remove(here.path)
 
 
 def _pieces(source: paramiko.SFTPFile, at: int, size: int) -> Iterator[bytes]:

@@ -144,7 +144,7 @@ async def test_what_was_cut_off_on_its_way_there_goes_on_where_it_was(
 ) -> None:
     key = await with_input(host)
     there = await laid(host, key, WITH_INPUT) / "work" / "d" / "input"
-    os.truncate(there.rename(there.with_name("input.fed-part")), 1000)
+    os.truncate(there.rename(there.with_name(transfer.part_of(b"input").decode())), 1000)
     written: list[int] = []
     write = paramiko.SFTPFile.write
 

@@ -179,7 +179,7 @@ def mine(folder: Path, account: Account) -> Path:
 
 
 async def test_files_of_any_name_and_size_go_there_and_come_back(sshd: Sshd, mine: Path, account: Account) -> None:
-    names = [b"plain", b"a b\n'\"$(x)", b"\xe9\xff", b"-n"]
+    names = [b"plain", b"a b\n'\"$(x)", b"\xe9\xff", b"n" * 255]
     content = [b"", b"x", os.urandom(3 * MIB + 1), bytes(transfer.WINDOW)]
     async with linked(sshd.login()) as link:
         for name, data in zip(names, content, strict=True):
@@ -188,12 +188,12 @@ async def test_files_of_any_name_and_size_go_there_and_come_back(sshd: Sshd, min
             right = hashlib.sha256(data).hexdigest()
             assert await link.files(partial(transfer.put, here=here, there=far, cut=threading.Event())) == right
             back = Here(folder=mine, path=b"back", account=account)
-            got = await link.files(partial(transfer.get, there=far + transfer.PART, size=len(data), here=back))
+            got = await link.files(partial(transfer.get, there=transfer.part_of(far), size=len(data), here=back))
             assert got == right
             transfer.keep(back, 0o640)
             assert (mine / "back").read_bytes() == data
             assert (mine / "back").stat().st_mode & 0o777 == 0o640
-            (mine / f"far{transfer.PART.decode()}").unlink()
+            (mine / transfer.part_of(b"far").decode()).unlink()
 
 
 async def test_what_was_cut_off_goes_on_where_it_was(
@@ -224,7 +224,7 @@ async def test_what_the_user_put_in_the_way_is_not_written_through(sshd: Sshd, m
     victim = mine.parent / "victim"
     victim.write_text("mine")
     put(mine / "data", b"data")
-    (mine / f"back{transfer.PART.decode()}").symlink_to(victim)
+    (mine / transfer.part_of(b"back").decode()).symlink_to(victim)
     back = Here(folder=mine, path=b"back", account=account)
     async with linked(sshd.login()) as link:
         with pytest.raises(Exception, match="symbolic link"):

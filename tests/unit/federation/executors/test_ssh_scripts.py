@@ -1,9 +1,13 @@
 """What a login node prints: whole, or nothing is known."""
 
+import os
+import subprocess
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from federation.access.finding import meant
 from federation.executors import layout, ssh_scripts
 from federation.executors.layout import Claim, Record
 from federation.model.token import Key
@@ -48,6 +52,61 @@ def test_what_is_there_is_told_from_what_is_not() -> None:
     assert ssh_scripts.parse_laid(f"-\n{'a' * 64}  -\n-\n".encode()) == ["", "a" * 64, ""]
     with pytest.raises(ValueError):
         ssh_scripts.parse_laid(b"-\nsha256sum: error\n")
+
+
+NAMES_THERE = [
+    b"a",
+    b"a.dat",
+    b"d/x.dat",
+    b"d/e/x",
+    b".h/x",
+    b"\xff\n^",
+    b"[x/y]",
+    b"a]",
+    b"x+(1)|2",
+    b"\\",
+    b"{1}$",
+    b"xb",
+    b"x]",
+]
+PATTERNS = [
+    b"*",
+    b"?",
+    b"*.dat",
+    b"d",
+    b"d/*.d?t",
+    b".h",
+    b"\xff*",
+    b"[x/y]",
+    b"x+(1)|2",
+    b"x[!a]",
+    b"x[]a]",
+    b"\\",
+    b"{1}$",
+    b"[a",
+]
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, None])
+def test_find_tells_of_all_that_the_pattern_means_and_of_little_else(tmp_path: Path, pattern: bytes | None) -> None:
+    patterns = PATTERNS if pattern is None else [pattern]
+    work = tmp_path / NAMES[0] / layout.WORK
+    for name in NAMES_THERE:
+        path = work / os.fsdecode(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    argv = ["sh", "-c", ssh_scripts.find(str(tmp_path), KEYS[0], patterns)]
+    out = subprocess.run(argv, check=True, stdout=subprocess.PIPE).stdout
+    found = {one.path for one in ssh_scripts.parse_find(out)}
+    wanted = {name for name in NAMES_THERE if meant(name, patterns)}
+    assert wanted <= found
+    assert found - wanted <= (
+        {b".h/x"} if pattern == b"*" else {b"xb", b"x]"} if pattern and b"[" in pattern else set()
+    )
+
+
+def test_patterns_that_are_too_long_for_a_word_narrow_nothing() -> None:
+    assert "-regex" not in ssh_scripts.find("/x", KEYS[0], [b"x" * 1000] * 200)
 
 
 def test_found_files_may_have_any_name() -> None:
