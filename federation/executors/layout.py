@@ -37,6 +37,8 @@ MAX_STRING = (128 << 10) - 1  # bytes of one argument or variable; Linux's own b
 MAX_STRINGS = 1 << 20  # bytes of all of them; Linux has 2 MiB at the least
 MAX_RECORD = 1024  # bytes of a claim or an exit record
 MAX_AT = 1 << 40  # Unix seconds
+CLAIM_DAYS = 90  # a claim with nothing beside it is kept: longer than journals remember a released attempt
+SWEEP_S = 86400.0  # between looks for older ones
 RESET = "FED_RESET"  # how the wrapper tells `go` which signals to stop ignoring
 OURS = (RESET, "TZ", "LC_ALL", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN")  # what Slurm's commands are run with
 

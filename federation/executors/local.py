@@ -60,6 +60,7 @@ class LocalExecutor:
     def __init__(self, pool: LocalPool) -> None:
         self._pool, self._spool = pool, pool.spool
         self._taken: dict[Key, int] | None = None  # CPUs of what was started and is not known to be over
+        self._finding: asyncio.Future[dict[Key, int]] | None = None
         self._started: dict[Key, asyncio.Task[None]] = {}  # by this daemon: a child that is not reaped yet
 
     async def room(self) -> Room:
@@ -252,9 +253,11 @@ class LocalExecutor:
         await self._spool.on_thread(self._spool.forget, key)
 
     async def _open(self) -> dict[Key, int]:
-        """What runs, found once: later it is known."""
+        """What runs, found once: later it is known. A call that is cut off meanwhile leaves the search to the next."""
         if self._taken is None:
-            found = await self._spool.on_thread(self._find)
+            if self._finding is None or (self._finding.done() and self._finding.exception() is not None):
+                self._finding = asyncio.ensure_future(self._spool.on_thread(self._find))
+            found = await asyncio.shield(self._finding)
             self._taken = self._taken if self._taken is not None else found
         return self._taken
 

@@ -9,6 +9,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -40,6 +41,7 @@ class Spool:
     def __init__(self, root: Path, *, shared: bool = False) -> None:
         self.root, self._shared = root, shared
         self.threads = ThreadPoolExecutor(thread_name_prefix="spool")
+        self._sweep_at = 0.0
 
     async def on_thread(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
         """What blocks: a file server that hangs has threads of its own to hold, and stops no other pool."""
@@ -151,7 +153,10 @@ class Spool:
         return ours
 
     def forget(self, key: Key) -> None:
-        """All but a claim goes, and without one the folder too: what comes late finds nothing. Raises Unavailable."""
+        """All but a claim goes, and without one the folder too: what comes late finds nothing. Raises Unavailable.
+
+        Once a day, so do old claims of others.
+        """
         folder = self.folder(key)
         try:
             with suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -162,6 +167,19 @@ class Spool:
                 folder.rmdir()
         except OSError as error:
             raise Unavailable(f"{folder} can't be cleared: {error.strerror}") from None
+        if time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + layout.SWEEP_S
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Claims that nothing can come too late for any more."""
+        before = time.time() - layout.CLAIM_DAYS * 86400
+        for key in self.attempts():
+            folder = self.folder(key)
+            with suppress(OSError):  # it went, or something came
+                if folder.lstat().st_mtime < before and {one.name for one in folder.iterdir()} <= {layout.CLAIM}:
+                    (folder / layout.CLAIM).unlink(missing_ok=True)
+                    folder.rmdir()
 
     def attempts(self) -> Iterator[Key]:
         """Of every attempt that has a folder."""

@@ -7,6 +7,8 @@ left is brought to it before the job is said to have ended; neither has a time l
 Crash: what was cut off while it was moved goes on where it was.
 """
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +30,8 @@ from federation.model.token import Key
 from federation.ports import Place
 from slurm_plugin.errors import SlurmUnavailable
 from slurm_plugin.slurm.process import judge
+
+log = logging.getLogger(__name__)
 
 KEYS_A_CALL = 500
 _ENV = "export TZ=UTC LC_ALL=C SLURM_TIME_FORMAT=%s SLURM_BITSTR_LEN=0"
@@ -51,6 +55,7 @@ class SshHost:
         self._place, self._copies = place, place.copies
         self._shell = Shell(link, place.root)
         self._files = SshFiles(self._shell, place.copies)
+        self._sweep_at = 0.0
 
     async def close(self) -> None:
         await self._files.close()
@@ -96,6 +101,12 @@ class SshHost:
         self._files.forget(key)
         await self._shell.sh(ssh_scripts.forget(await self._shell.root(), key))
         await self._copies.on_thread(self._copies.forget, key)
+        if time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + layout.SWEEP_S
+            try:
+                await self._shell.sh(ssh_scripts.sweep(await self._shell.root()))
+            except Unavailable as error:
+                log.warning("ssh.not_swept", extra={"why": str(error)})
 
     async def text(self, path: Path) -> str:
         said = await self._shell.sh(ssh_scripts.text(str(path), MAX_TEXT + 1))

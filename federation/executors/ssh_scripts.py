@@ -123,6 +123,16 @@ def parse_laid(out: bytes) -> list[str]:
     return ["" if line == b"-" else parse_hashes(line)[0] for line in out.splitlines()]
 
 
+def sweep(root: str) -> str:
+    """Claims that nothing can come too late for any more go."""
+    old = f"-type d -name '{'?' * 32}.*' -mtime +{layout.CLAIM_DAYS}"
+    return f"""\
+cd {words([root])} || exit 1
+find . -mindepth 1 -maxdepth 1 {old} | while IFS= read -r d; do
+    case $(ls -A "$d") in {layout.CLAIM} | "") rm -f "$d/{layout.CLAIM}" && rmdir "$d" ;; esac
+done"""
+
+
 def settle(root: str, key: Key, moved: Mapping[str, str]) -> str:
     """Give files their places, all at once durable; once the job runs, they are its own."""
     path = words([f"{root}/{layout.name_of(key)}"])
