@@ -40,9 +40,15 @@ printf %s "$VALUE" | sha256sum
 printf %s "$1$2" | sha256sum
 sha256sum < ../script
 """
-    outcome, out, err = await rig.run(script, args=(value, b"-n"), env=((b"VALUE", value),), name=b"a|b\n\xff")
+    outcome, out, err = await rig.run(script, args=(value, b"-n"), env=((b"VALUE", value),))
     assert (outcome.end, outcome.exit_code, err) == (End.EXITED, 0, b"")
     assert out.replace(b"  -", b"").split() == [sha256(value), sha256(value + b"-n"), sha256(script)]
+
+
+async def test_every_byte_of_a_batch_jobs_name_arrives(rig: Rig) -> None:
+    name = EVERY_BYTE + b"a|b\n%j'$(exit 1)"
+    _, out, _ = await rig.run(b'#!/bin/sh\nprintf %s "$SLURM_JOB_NAME" | sha256sum\n', name=name, batch=Batch())
+    assert out.split()[0] == sha256(name)
 
 
 async def test_both_streams_are_apart_and_whole(rig: Rig) -> None:

@@ -19,6 +19,7 @@ from federation.model.spec import JobSpec
 from federation.model.states import End
 from federation.model.token import Key
 
+Tools = Callable[..., str]
 KEY = Key(UUID(int=9), 1)
 TOOLS = [
     "cat",
@@ -93,25 +94,35 @@ def until(ready: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.fixture
+def tools(tmp_path: Path) -> Tools:
+    """A folder with what the wrapper needs, and these."""
+
+    def made(*more: str) -> str:
+        folder = tmp_path / "tools"
+        folder.mkdir()
+        for name in (*TOOLS, *more):
+            found = shutil.which(name)
+            assert found is not None
+            (folder / name).symlink_to(found)
+        return str(folder)
+
+    return made
+
+
 @pytest.fixture(params=["no awk", "an awk that tells no signals", "an env without --default-signal"])
-def poor_path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def poor_path(request: pytest.FixtureRequest, tools: Tools) -> str:
     """A folder with what the wrapper needs, less one thing; perl is there."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in (*TOOLS, "awk", "perl"):
-        found = shutil.which(name)
-        assert found is not None
-        (tools / name).symlink_to(found)
-    if request.param != "an env without --default-signal":
-        (tools / "awk").unlink()
+    kept = ("awk",) if request.param == "an env without --default-signal" else ()
+    folder = Path(tools("perl", *kept))
     if request.param == "an awk that tells no signals":
-        (tools / "awk").write_text("#!/bin/sh\necho 0\n")
-        (tools / "awk").chmod(0o755)
+        (folder / "awk").write_text("#!/bin/sh\necho 0\n")
+        (folder / "awk").chmod(0o755)
     if request.param == "an env without --default-signal":
-        (tools / "env").unlink()
-        (tools / "env").write_text('#!/bin/sh\ncase $1 in --*) exit 125 ;; esac\nexec /usr/bin/env "$@"\n')
-        (tools / "env").chmod(0o755)
-    return str(tools)
+        (folder / "env").unlink()
+        (folder / "env").write_text('#!/bin/sh\ncase $1 in --*) exit 125 ;; esac\nexec /usr/bin/env "$@"\n')
+        (folder / "env").chmod(0o755)
+    return str(folder)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +135,19 @@ def test_a_host_that_lacks_a_tool_still_tells_codes_from_signals(
     assert start(attempt, poor_path).wait(30) == (code if code is not None else 128 + (number or 0))
     outcome = ended(attempt).outcome
     assert (outcome.exit_code, outcome.signal) == (code, number)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("waits", ["awk", "perl"])
+def test_each_of_all_exit_codes_is_told_as_it_is(tmp_path: Path, tools: Tools, waits: str) -> None:
+    path = tools("perl") if waits == "perl" else "/usr/bin:/bin"
+    for code in range(256):
+        attempt = tmp_path / str(code)
+        (attempt / layout.WORK).mkdir(parents=True)
+        lay(attempt, f"exit {code}")
+        assert start(attempt, path).wait(30) == code
+        outcome = ended(attempt).outcome
+        assert (outcome.exit_code, outcome.signal) == (code, None)
 
 
 def test_who_loses_the_claim_runs_nothing(attempt: Path) -> None:

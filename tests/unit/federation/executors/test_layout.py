@@ -62,6 +62,13 @@ def test_an_exit_record_says_how_it_ended(
     assert (outcome.started_at, outcome.ended_at, outcome.stdout_size, outcome.stderr_size) == (1.0, 2.0, 3, 4)
 
 
+@pytest.mark.parametrize("code", range(256))
+def test_each_exit_code_is_itself(code: int) -> None:
+    ending = parse_exit(f"code {code} 1 2 3 4 -\n")
+    assert ending is not None
+    assert (ending.outcome.end, ending.outcome.exit_code, ending.outcome.signal) == (End.EXITED, code, None)
+
+
 def test_an_exit_record_says_what_was_used() -> None:
     ending = parse_exit("code 0 1 2 3 4 - n1.example 125 104857600 MIG-a,MIG-b\n")
     assert ending is not None
