@@ -10,7 +10,7 @@ from federation.engine.owing import next_signal, owe
 from federation.engine.sites import Sites
 from federation.model.job import Job
 from federation.model.messages import MOST_CHANGES, Busy, Changes, FromTarget, Record, Release, Rooms, Told
-from federation.model.spec import OnSilence
+from federation.model.spec import JobSpec, OnSilence
 from federation.model.states import NEVER_LET_IN, End, Origin, OriginEvent, Outcome, Target
 from federation.model.token import Key
 from federation.policy.money import settled
@@ -180,8 +180,9 @@ class Follower:
         kept = record.state is Target.ENDED
         if outcome.end in NEVER_LET_IN:
             return self._refused(store, job, outcome, kept, now)
-        self.sites.ended(job.site, job.pool)
-        cost = _cost(store, job, outcome, now)
+        spec = store.spec(job.token)
+        self.sites.ended(job.site, job.pool, spec.cpus if spec else 1)
+        cost = settled(job.cost, spec, outcome, now.wall - job.accepted_at) if spec else job.cost
         replaced = outcome.end in (End.LOST, End.LEASE) and job.lease.on_silence is OnSilence.REPLACE
         if job.state is Origin.REQUEUING or (replaced and job.state is not Origin.STOPPING):
             event = OriginEvent.ENDED if job.state is Origin.REQUEUING else OriginEvent.REPLACE
@@ -197,10 +198,10 @@ class Follower:
             tries=0,
             why="its output is being fetched",
         )
-        return self._results(store, pending, job, now)
+        return self._results(store, pending, job, now, spec)
 
-    def _results(self, store: Store, pending: Job, was: Job, now: Now) -> list[Effect]:
-        outcome, spec = pending.outcome, store.spec(pending.token)
+    def _results(self, store: Store, pending: Job, was: Job, now: Now, spec: JobSpec | None) -> list[Effect]:
+        outcome = pending.outcome
         if outcome is None:
             return []
         if not (outcome.wrote or (outcome.started_at is not None and spec and spec.outputs)):
@@ -250,9 +251,3 @@ def _is_there(record: Record, known: Outcome) -> bool:
     if record.state is not Target.ENDED or found is None or found.started_at is None:
         return False
     return found.stdout_size >= known.stdout_size and found.stderr_size >= known.stderr_size
-
-
-def _cost(store: Store, job: Job, outcome: Outcome, now: Now) -> float:
-    """Of an attempt that is over."""
-    spec = store.spec(job.token) if job.cost else None
-    return settled(job.cost, spec, outcome, now.wall - job.accepted_at) if spec else job.cost

@@ -227,7 +227,7 @@ class OriginSide:
         spent = 0.0 if self.rules.placing.budget(job.account) is None else store.spent(job.account, day)
         ask = Ask(spec=spec, avoid=job.avoid, spent=spent, now=now.wall)
         choice = choose(ask, self.sites.pools(store.jobs(), now), self.rules.placing)
-        if choice.pool is None:
+        if choice.pool is None or choice.left is None:
             self._waits = True
             later = replace(job, due_at=self._later(store, now), reasons=choice.reasons, why=choice.why)
             store.save_job(later, was=job)
@@ -243,6 +243,7 @@ class OriginSide:
             due_at=now.wall + ANSWER_S,
         )
         store.save_job(chosen, was=job)
+        self.sites.chose(choice.pool, choice.left)
         return [Send(site=chosen.site, message=Submit(key=chosen.key, pool=chosen.pool, spec=spec))]
 
     def _later(self, store: Store, now: Now) -> float:

@@ -34,10 +34,11 @@ class Site:
         self.journal_at = now.mono
         return True
 
-    def has(self, pool: str, more: int) -> None:
-        """Since its site last told, room for so many more jobs came, or fewer."""
+    def has(self, pool: str, more: int, cpus: int = 0) -> None:
+        """Since its site last told, room for so many more jobs came, or fewer, and so many more CPUs are idle."""
         if (room := self.rooms.get(pool)) is not None:
-            self.rooms[pool] = replace(room, free_jobs=max(0, room.free_jobs + more))
+            free_jobs = max(0, room.free_jobs + more)
+            self.rooms[pool] = replace(room, free_jobs=free_jobs, free_cpus=room.free_cpus + cpus)
 
     def free_jobs(self) -> int:
         return sum(room.free_jobs for room in self.rooms.values())
@@ -86,9 +87,13 @@ class Sites:
         """It has let a job of ours in."""
         self._sites[site].has(pool, -1)
 
-    def ended(self, site: str, pool: str) -> None:
+    def chose(self, pool: Pool, left: Room) -> None:
+        """For a job of ours. Its CPUs and slices are no other's, until its site tells anew."""
+        self._sites[pool.site].rooms[left.pool] = left
+
+    def ended(self, site: str, pool: str, cpus: int) -> None:
         """A job of ours there is over: that makes room for another."""
-        self._sites[site].has(pool, +1)
+        self._sites[site].has(pool, +1, cpus)
         self.freed += 1
 
     def full(self, site: str, pool: str, why: str, now: Now) -> None:

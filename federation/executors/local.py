@@ -16,8 +16,9 @@ from functools import partial
 from federation.access.acting import LEAST_UID, Account, account_of
 from federation.access.names import asked
 from federation.errors import FedError, NoRoom, Refused, Unavailable
-from federation.executors import children, layout, processes
+from federation.executors import children, layout, processes, shares
 from federation.executors.layout import Record
+from federation.executors.shares import Share
 from federation.executors.slurm_commands import HANDED_ON
 from federation.executors.spool import Spool
 from federation.model.messages import Room
@@ -59,19 +60,20 @@ class LocalExecutor:
 
     def __init__(self, pool: LocalPool) -> None:
         self._pool, self._spool = pool, pool.spool
-        self._taken: dict[Key, int] | None = None  # CPUs of what was started and is not known to be over
-        self._finding: asyncio.Future[dict[Key, int]] | None = None
+        self._taken: dict[Key, Share] | None = None  # of what was started and is not known to be over
+        self._finding: asyncio.Future[dict[Key, Share]] | None = None
         self._started: dict[Key, asyncio.Task[None]] = {}  # by this daemon: a child that is not reaped yet
 
     async def room(self) -> Room:
         taken = await self._open()
         pool = self._pool
-        free = max(0, pool.cpus - sum(taken.values()))
+        free = max(0, pool.cpus - shares.cpus_of(taken.values()))
         most = max(0, min(free, pool.most_jobs - len(taken)))  # a job takes a CPU at least
         return Room(
             pool=pool.name,
             free_jobs=most,
             free_cpus=free,
+            starts_in_s=shares.half_free_in_s(pool.cpus, taken.values(), time.time()),
             longest_s=pool.longest_s,
             price_per_hour=pool.price_per_hour,
             most_cpus=pool.cpus,
@@ -89,13 +91,15 @@ class LocalExecutor:
         record = await self._record(key)
         if record.claim is not None or key in taken:  # it is being started, by another call
             return str(record.claim.pid) if record.claim else ""
-        if sum(taken.values()) + spec.cpus > pool.cpus or len(taken) >= pool.most_jobs:
+        if shares.cpus_of(taken.values()) + spec.cpus > pool.cpus or len(taken) >= pool.most_jobs:
             raise NoRoom(f"{pool.name} has no room for {spec.cpus} CPUs now")
-        taken[key] = spec.cpus
+        limit_s = spec.time_limit_s or pool.longest_s
+        taken[key] = share = Share(spec.cpus, time.time() + limit_s) if limit_s else Share(spec.cpus)
         try:
             limit_mib = spec.memory_mib or pool.memory_mib
             files = layout.files(key, spec, most_memory_mib=limit_mib)
-            await self._spool.on_thread(self._spool.lay, key, account, files | {"cpus": str(spec.cpus).encode()})
+            files = files | {shares.FILE: share.render()}
+            await self._spool.on_thread(self._spool.lay, key, account, files)
             child = await self._start(key, spec, account)
         except FedError:
             taken.pop(key, None)
@@ -161,7 +165,7 @@ class LocalExecutor:
             if one.sight not in (Sight.RUNNING, Sight.PENDING):
                 taken.pop(key, None)
             elif key not in taken:  # started by a call that was cut off
-                taken[key] = await self._spool.on_thread(self._cpus, key)
+                taken[key] = await self._spool.on_thread(self._share, key)
         return seen
 
     def _look(self, keys: Sequence[Key], waiting: frozenset[Key]) -> dict[Key, Seen]:
@@ -252,7 +256,7 @@ class LocalExecutor:
         (await self._open()).pop(key, None)
         await self._spool.on_thread(self._spool.forget, key)
 
-    async def _open(self) -> dict[Key, int]:
+    async def _open(self) -> dict[Key, Share]:
         """What runs, found once: later it is known. A call that is cut off meanwhile leaves the search to the next."""
         if self._taken is None:
             if self._finding is None or (self._finding.done() and self._finding.exception() is not None):
@@ -261,17 +265,16 @@ class LocalExecutor:
             self._taken = self._taken if self._taken is not None else found
         return self._taken
 
-    def _find(self) -> dict[Key, int]:
+    def _find(self) -> dict[Key, Share]:
         self._spool.open()
         found = {}
         for key in self._spool.attempts():
             if self._see(key, frozenset()).sight is Sight.RUNNING:
-                found[key] = self._cpus(key)
+                found[key] = self._share(key)
         return found
 
-    def _cpus(self, key: Key) -> int:
-        text = self._spool.read(key, "cpus")
-        return int(text) if text.isdecimal() and len(text) < 7 else 1
+    def _share(self, key: Key) -> Share:
+        return Share.parse(self._spool.read(key, shares.FILE))
 
     async def _account(self, user: str) -> Account:
         return await asked(partial(account_of, user, least_uid=self._pool.least_uid))

@@ -7,7 +7,7 @@ that the site's file sets. A pool that would miss the deadline is used only when
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from federation.model.messages import Room
@@ -24,20 +24,21 @@ _ACCOUNT = "account "  # of who may not go there
 NO_SLICES = "it has no slices"
 LASTING = (_TOO_OLD, _TOO_LONG, _ACCOUNT)
 """How reasons begin that no waiting changes."""
+UNTOLD_S = 3600.0  # what a wait is taken for whose end its pool does not tell: there is one, so it is never 0
 MOST_NODES = 64  # of another site's catalogue, which has one of each build
 _EIGHTHS = 8  # of a GPU's memory: a class's weight counts them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A pool as this site knows it now. `room.free_jobs` and the like already count what we have sent there."""
+    """A pool as this site knows it now. What is free in `room` is less what we have sent there, but for `sent`."""
 
     site: str
     room: Room
     linked: bool = True
     local: bool = False
     cools_for_s: float = 0.0
-    sent: int = 0  # our jobs that it may have, and that its room does not count yet
+    sent: int = 0  # our jobs that it may have, and that `room.free_jobs` does not count yet
     bytes_per_s: float = 10e6  # how fast the link moves bytes
 
     @property
@@ -65,6 +66,7 @@ class Choice:
     """`pool` is None when none fits; `reasons` has one line a pool either way."""
 
     pool: Pool | None
+    left: Room | None = None  # what is free there beside this job
     cost: float = 0.0  # money, reserved against the budget
     reasons: tuple[tuple[str, str], ...] = ()
 
@@ -94,23 +96,24 @@ class Fit:
     starts_in_s: float
     per_hour: float  # money
     lacks: str = ""  # what of it is not free now; empty: all is
+    slices: tuple[str, int] | None = None  # class and count of those that it takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offer:
     pool: Pool
-    starts_in_s: float
     move_s: float
     money: float
     late: bool
     score: float
-    lacks: str
+    fit: Fit
 
     @property
     def reason(self) -> str:
         late = ", after its deadline" if self.late else ""
-        lacks = f"; {self.lacks}" if self.lacks else ""
-        return f"start in {self.starts_in_s:.0f} s, {self.move_s:.0f} s to move, price {self.money:.2f}{late}{lacks}"
+        lacks = f"; {self.fit.lacks}" if self.fit.lacks else ""
+        start = f"start in {self.fit.starts_in_s:.0f} s"
+        return f"{start}, {self.move_s:.0f} s to move, price {self.money:.2f}{late}{lacks}"
 
 
 def choose(ask: Ask, pools: Sequence[Pool], rules: Rules) -> Choice:
@@ -125,7 +128,16 @@ def choose(ask: Ask, pools: Sequence[Pool], rules: Rules) -> Choice:
         )
         for pool, verdict in judged[:MAX_REASONS]
     )
-    return Choice(pool=best.pool if best else None, cost=best.money if best else 0.0, reasons=reasons)
+    if best is None:
+        return Choice(pool=None, reasons=reasons)
+    return Choice(pool=best.pool, left=_left(ask.spec, best), cost=best.money, reasons=reasons)
+
+
+def _left(spec: JobSpec, offer: _Offer) -> Room:
+    room = offer.pool.room
+    taken = dict([offer.fit.slices] if offer.fit.slices else [])
+    slices = tuple((name, max(0, free - taken.get(name, 0))) for name, free in room.slices)
+    return replace(room, free_cpus=max(0, room.free_cpus - spec.cpus), slices=slices)
 
 
 def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
@@ -149,7 +161,7 @@ def _judge(ask: Ask, pool: Pool, rules: Rules) -> _Offer | str:
     move_s = 0.0 if pool.local else spec.input_bytes / pool.bytes_per_s
     late = spec.deadline_at is not None and ask.now + wait_s + move_s + run_s > spec.deadline_at
     score = wait_s + move_s + money * rules.seconds_per_money - (rules.local_bonus_s if pool.local else 0.0)
-    return _Offer(pool=pool, starts_in_s=wait_s, move_s=move_s, money=money, late=late, score=score, lacks=fit.lacks)
+    return _Offer(pool=pool, move_s=move_s, money=money, late=late, score=score, fit=fit)
 
 
 def _barred(ask: Ask, pool: Pool, rules: Rules) -> str:
@@ -181,9 +193,8 @@ def forbidden(account: str, pool: Pool, rules: Rules) -> str:
 def fits(spec: JobSpec, pool: Pool) -> Fit | str:
     """When the job could start there and what an hour of it costs, or why it never can."""
     room = pool.room
-    starts_in_s = 0.0 if room.free_cpus >= spec.cpus and not pool.sent else room.starts_in_s
     lacks = "" if room.free_cpus >= spec.cpus else f"{room.free_cpus} CPUs are free now"
-    plain = Fit(starts_in_s=starts_in_s, per_hour=room.price_per_hour * max(1, spec.cpus), lacks=lacks)
+    plain = _waiting(room, Fit(starts_in_s=0.0, per_hour=room.price_per_hour * max(1, spec.cpus), lacks=lacks))
     if not spec.gres:
         return plain
     asked = request.parse(spec.gres)
@@ -194,7 +205,16 @@ def fits(spec: JobSpec, pool: Pool) -> Fit | str:
     offered = _catalogue(room.catalogue) if room.catalogue else None
     if offered is None:
         return "its catalogue can't be read" if room.catalogue else NO_SLICES
-    return _slices(spec, room, offered, starts_in_s)
+    return _slices(spec, room, offered, lacks)
+
+
+def _waiting(room: Room, fit: Fit) -> Fit:
+    """When it starts there if it lacks anything now."""
+    if not fit.lacks:
+        return fit
+    if room.starts_in_s:
+        return replace(fit, starts_in_s=room.starts_in_s)
+    return replace(fit, starts_in_s=UNTOLD_S, lacks=f"{fit.lacks}, and until when is not told")
 
 
 def without(spec: JobSpec, room: Room) -> str:
@@ -224,7 +244,7 @@ def _decided(spec: JobSpec, offered: catalogue.Catalogue) -> job_request.JobRewr
     return found.text if found else NO_SLICES
 
 
-def _slices(spec: JobSpec, room: Room, offered: catalogue.Catalogue, starts_in_s: float) -> Fit | str:
+def _slices(spec: JobSpec, room: Room, offered: catalogue.Catalogue, lacks: str) -> Fit | str:
     """By what job_submit would say there, and by what there is of it now."""
     found = _decided(spec, offered)
     if isinstance(found, str):
@@ -234,11 +254,13 @@ def _slices(spec: JobSpec, room: Room, offered: catalogue.Catalogue, starts_in_s
     free = dict(room.slices).get(found.gres_class, 0)
     part = offered.by_name[found.gres_class].weight / _EIGHTHS
     each = room.gpu_price_per_hour * part if room.gpu_price_per_hour else room.price_per_hour
-    return Fit(
-        starts_in_s=starts_in_s if free >= found.count else max(starts_in_s, room.starts_in_s),
+    fit = Fit(
+        starts_in_s=0.0,
         per_hour=each * found.count,
-        lacks="" if free >= found.count else f"{free} slices of {found.gres_class} are free now",
+        lacks=lacks if free >= found.count else f"{free} slices of {found.gres_class} are free now",
+        slices=(found.gres_class, found.count),
     )
+    return _waiting(room, fit)
 
 
 @lru_cache(maxsize=MAX_REASONS)

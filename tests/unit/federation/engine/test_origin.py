@@ -184,6 +184,22 @@ def test_what_a_choice_costs_is_counted_against_the_day_s_budget() -> None:
     assert len(messages(pair.edge.due(), Submit)) == 2  # the first one again, and the second on a new day
 
 
+def test_what_jobs_were_sent_for_is_free_for_no_other_until_one_ends(pair: Pair) -> None:
+    edge = pair.edge
+    edge.hears("edge", Rooms(pools=(Room(pool="cpu", free_jobs=100, free_cpus=8),)))
+    for number in range(6):
+        edge.submit(replace(SPEC, cpus=4), token=UUID(int=number + 1))
+    edge.due()
+    sites = [job.site for number in range(6) if (job := edge.store.job(UUID(int=number + 1)))]
+    assert sites == ["edge", "edge", "hpc", "hpc", "edge", "edge"]  # 8 and 9 CPUs are free; then both are full
+
+    ended = told(KEY, Target.RELEASED, outcome=Outcome(end=End.CANCELLED, started_at=None))
+    edge.hears("edge", replace(ended, journal=edge.store.journal))
+    assert edge.engine.sites["edge"].rooms["cpu"].free_cpus == 4
+    edge.hears("edge", Rooms(pools=(Room(pool="cpu", free_jobs=100, free_cpus=7),)))
+    assert edge.engine.sites["edge"].rooms["cpu"].free_cpus == 7  # its site knows best
+
+
 def test_a_job_whose_spec_is_gone_ends_and_holds_nothing_up(pair: Pair) -> None:
     pair.edge.submit()
     pair.edge.run(lambda: pair.edge.store.drop_spec(TOKEN))

@@ -49,6 +49,31 @@ def test_elsewhere_when_home_would_start_it_much_later() -> None:
     }
 
 
+def test_what_is_not_free_now_is_never_taken_to_start_at_once() -> None:
+    """Whatever its pool tells: home with 3 of 8 CPUs free, and an idle cloud."""
+    wants = replace(SPEC, cpus=4)
+    busy = replace(HOME, room=replace(ROOM, free_cpus=3))
+    choice = choose(ask(wants), [busy, CLOUD], Rules())
+    assert chosen(choice) == "cloud/batch"
+    until = "start in 3600 s, 0 s to move, price 0.00; 3 CPUs are free now, and until when is not told"
+    assert dict(choice.reasons)["edge/batch"] == f"fits: {until}"
+    full = replace(CLOUD, site="full", room=replace(slices(0), starts_in_s=0.0))
+    assert (
+        ": start in 3600 s" in dict(choose(ask(replace(SPEC, gres="vgpu:20gb")), [full], Rules()).reasons)["full/batch"]
+    )
+    assert chosen(choose(ask(wants), [busy], Rules())) == "edge/batch"  # there is nothing better
+
+
+def test_what_a_choice_leaves_free_is_told_with_it() -> None:
+    room = choose(ask(replace(SPEC, cpus=6)), [CLOUD], Rules()).left
+    assert room == replace(ROOM, free_cpus=2)
+    there = replace(CLOUD, room=slices(3))
+    room = choose(ask(replace(SPEC, gres="vgpu:20gb:2", cpus=2)), [there], Rules()).left
+    assert room is not None
+    assert (room.slices, room.free_cpus) == ((("m20", 1),), 6)
+    assert choose(ask(), [replace(CLOUD, linked=False)], Rules()).left is None
+
+
 def test_what_is_not_free_now_is_told() -> None:
     for free, lacks in ((1, ""), (0, "; 0 slices of m20 are free now")):
         choice = choose(ask(replace(SPEC, gres="vgpu:20gb")), [replace(CLOUD, room=slices(free))], Rules())
