@@ -88,8 +88,6 @@ class Runner:
 
     async def accept(self, token: UUID, spec: JobSpec) -> Job:
         """Durable when it returns. Raises Unavailable, StoreFull."""
-        if not self._accepting:
-            raise Unavailable("this site is draining: it takes no new jobs")
         return await self._writer.run(lambda store: self._accept(store, token, spec))
 
     def _accept(self, store: Store, token: UUID, spec: JobSpec) -> Job:
@@ -138,9 +136,11 @@ class Runner:
             if not all_told:
                 del self._watched_attempts[key]
 
-    def drain(self, on: bool = True) -> None:
-        """No new jobs, of users or of peers; those that are here go on."""
+    async def drain(self, on: bool = True) -> None:
+        """No new jobs, of users or of peers; those that are here go on. Durable when it returns: no restart ends it."""
+        await self._writer.run(lambda store: store.drain(on))
         self._accepting = not on
+        self._spawn(self.tell_rooms)
 
     @property
     def draining(self) -> bool:
@@ -238,7 +238,7 @@ class Runner:
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self.act(lambda store: self.engine.start(store, self._clock()))
+        await self.act(self._start)
         try:
             await together(
                 self._due(),
@@ -248,6 +248,10 @@ class Runner:
             )
         finally:
             await ended(*self._tasks)
+
+    def _start(self, store: Store) -> list[Effect]:
+        self._accepting = not store.draining
+        return self.engine.start(store, self._clock())
 
     async def _tell_dropped(self) -> None:
         if self.dropped:

@@ -61,7 +61,7 @@ def drain(
     end: Annotated[bool, typer.Option("--end", help="Take jobs again.")] = False,
     socket: Socket = DEFAULT_SOCKET,
 ) -> None:
-    """Take no new jobs, of users or of peers, until --end or a restart; those that are here go on."""
+    """Take no new jobs, of users or of peers, until --end; those that are here go on."""
     ask(socket, "drain", on=not end)
 
 

@@ -135,7 +135,7 @@ class Desk:
                 yield await self._overflow(caller, told), b""
             case "drain":
                 with self._audited(caller, what, str(bool(told.get("on")))):
-                    yield self._drain(caller, bool(told.get("on"))), b""
+                    yield await self._drain(caller, bool(told.get("on"))), b""
             case _:
                 raise Refused(f"the daemon does not know {what[:64]!r}", hint="is it older than fed?")
 
@@ -179,10 +179,10 @@ class Desk:
             return asdict(await self.staff.overflow.job(caller, str(told["job"])))
         return asdict(await self.staff.overflow.status(caller, dry=bool(told.get("dry"))))
 
-    def _drain(self, caller: Caller, on: bool) -> dict[str, Any]:
+    async def _drain(self, caller: Caller, on: bool) -> dict[str, Any]:
         if not caller.admin:
             raise Refused("only an admin may drain a site", hint="see local.admins in fed.yaml")
-        self.staff.front.runner.drain(on)
+        await self.staff.front.runner.drain(on)
         return {"draining": on}
 
     def _audited(self, caller: Caller, what: str, about: str) -> "_Audited":

@@ -54,10 +54,12 @@ class OriginSide:
     def accept(self, store: Store, token: UUID, spec: JobSpec, now: Now) -> Job:
         """The job, durable with this transaction; the same again for the same token. Where it goes is decided next.
 
-        Raises Unavailable when too many are open, or the journal is short of room.
+        Raises Unavailable when the site drains, too many are open, or the journal is short of room.
         """
         if (known := store.job(token)) is not None:
             return known
+        if store.draining:
+            raise Unavailable("this site is draining: it takes no new jobs")
         if sum(store.jobs().values()) >= self.rules.most_open:
             raise Unavailable(f"{self.rules.most_open} jobs are open here", hint="wait until some have ended")
         if not store.may_accept():

@@ -83,6 +83,8 @@ class TargetSide(Doubts):
         verdict = admit(submit, origin, self.house, store.attempts(), held)
         if submit.over and verdict.no is None:
             verdict = Verdict(no=End.NO_ROOM, why="it was over, and what it left is not here")
+        elif store.draining and verdict.no is None:
+            verdict = Verdict(no=End.NO_ROOM, why="its site is draining")
         attempt = Attempt(key=submit.key, origin=origin, pool=submit.pool, user=verdict.user, state=Target.READY)
         if verdict.no is not None and submit.again and submit.pool in self.house.pools:
             return self._doubt(store, replace(attempt, stopped_for=verdict.no, why=verdict.why), submit, now)

@@ -79,6 +79,15 @@ class Store(Sums):
                 self._run("set_meta", name="revision", value=0)
             self.journal = journal if found is None else UUID(bytes=found["value"])
 
+    @property
+    def draining(self) -> bool:
+        """No new jobs, of users or of peers."""
+        found = self._one("meta", name="draining")
+        return found is not None and bool(found["value"])
+
+    def drain(self, on: bool) -> None:
+        self._run("set_meta", name="draining", value=int(on))
+
     def _forget_all(self) -> None:
         super()._forget_all()
         self._jobs = self._attempts = self._done = None

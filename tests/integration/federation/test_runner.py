@@ -219,7 +219,7 @@ async def test_a_drained_site_takes_nothing_new_and_ends_what_it_has(pair: tuple
     edge, hpc = pair
     async with edge.up() as runner, hpc.up():
         tokens = await submit(edge, 3)
-        runner.drain()
+        await runner.drain()
         with pytest.raises(Unavailable, match="draining"):
             await runner.accept(uuid4(), SPEC)
         await linked(edge, hpc)

@@ -106,10 +106,10 @@ async def test_a_partition_is_open_while_its_pool_is_heard_and_the_daemon_runs(t
         await loop.look()
         assert slurm.fields == {"State": "UP", "Nodes": "a-1"}
         assert slurm.known.comment == ""
-        runner.drain()
+        await runner.drain()
         await loop.look()
         assert slurm.fields["State"] == "DOWN"
-        runner.drain(on=False)
+        await runner.drain(on=False)
         await loop.look()
         assert slurm.fields["State"] == "DOWN", "it has just been closed"
         passed = CALM_S

@@ -183,7 +183,7 @@ async def test_nothing_is_handed_over_while_slurm_can_t_be_told_that_it_is_open(
 async def test_a_site_that_drains_takes_no_new_job_and_lets_a_known_one_reattach(here: Stand) -> None:
     async with here.up():
         known = await here.running()
-        here.runner.drain()
+        await here.runner.drain()
         assert (await here.attach(JOB)).token == known.token
         _, burst = await here.arrive(here.slurm.put(replace(JOB, job_id=13)))
         assert burst is not None

@@ -150,6 +150,18 @@ def test_more_than_it_takes_is_refused_for_now() -> None:
     edge.submit()
 
 
+def test_a_site_that_drains_acknowledges_what_it_knows_and_takes_nothing_else(pair: Pair) -> None:
+    edge = pair.edge
+    edge.submit()
+    edge.run(lambda: edge.store.drain(True))
+    edge.restart()
+    assert edge.submit().token == TOKEN
+    with pytest.raises(Unavailable, match="draining"):
+        edge.submit(token=UUID(int=2))
+    edge.run(lambda: edge.store.drain(False))
+    edge.submit(token=UUID(int=2))
+
+
 def test_without_room_in_the_journal_a_known_job_is_still_acknowledged(pair: Pair) -> None:
     pair.edge.submit()
     pair.edge.may_accept = False

@@ -63,6 +63,20 @@ def test_a_refusal_is_durable_so_that_a_late_copy_does_not_run(hpc: Site) -> Non
     assert only(hpc.due(1000.0), HandOver) == []
 
 
+def test_a_site_that_drains_lets_no_peer_s_job_in_and_goes_on_with_what_it_has(hpc: Site) -> None:
+    running(hpc)
+    hpc.run(lambda: hpc.store.drain(True))
+    hpc.restart()
+    refused = messages(hpc.hears("edge", replace(SUBMIT, key=OTHER)), Told)[0].record
+    assert refused.outcome == Outcome(end=End.NO_ROOM, reason="its site is draining")
+    assert messages(hpc.hears("edge", SUBMIT), Told)[0].record.state is Target.RUNNING
+    lost = replace(SUBMIT, key=Key(UUID(int=10), 1), again=True)  # a journal that is lost may have let it in
+    assert only(hpc.hears("edge", lost), Look) == [Look(pool="gpu", keys=(lost.key,))]
+    hpc.run(lambda: hpc.store.drain(False))
+    later = replace(SUBMIT, key=Key(UUID(int=11), 1))
+    assert messages(hpc.hears("edge", later), Told)[0].record.state is Target.READY
+
+
 def full(hpc: Site) -> None:
     for number in range(3):
         hpc.hears("edge", replace(SUBMIT, key=Key(UUID(int=10 + number), 1)))
