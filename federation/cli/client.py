@@ -9,6 +9,7 @@ from typing import IO, Any
 from federation.desk.talk import line, parsed, raised
 from federation.errors import OutcomeUnknown, Refused, Unavailable
 
+LOOK = "fed jobs and fed show tell whether it was done"
 ANSWER_S = 60.0  # longest wait for the first word of an answer that is not waited for on purpose
 
 
@@ -31,7 +32,7 @@ class Answer:
         """Raises OutcomeUnknown when the daemon ended before it answered, and what it answers."""
         for told in self:
             return told
-        raise OutcomeUnknown("the daemon ended before it answered", hint="ask again: nothing is done twice")
+        raise OutcomeUnknown("the daemon ended before it answered", hint=LOOK)
 
     def read(self, size: int) -> bytes:
         data = self._file.read(size)
@@ -41,7 +42,7 @@ class Answer:
 
 
 def _in_the_middle() -> OutcomeUnknown:
-    return OutcomeUnknown("the daemon ended in the middle of its answer", hint="ask again: nothing is done twice")
+    return OutcomeUnknown("the daemon ended in the middle of its answer", hint=LOOK)
 
 
 @contextmanager
@@ -61,13 +62,9 @@ def asked(
             with connection.makefile("rb") as file:
                 yield Answer(file)
         except TimeoutError:
-            raise OutcomeUnknown(
-                f"no answer within {ANSWER_S:.0f} s", hint="ask again: nothing is done twice"
-            ) from None
+            raise OutcomeUnknown(f"no answer within {ANSWER_S:.0f} s", hint=LOOK) from None
         except ConnectionResetError:
-            raise OutcomeUnknown(
-                "the daemon ended before it answered", hint="ask again: nothing is done twice"
-            ) from None
+            raise OutcomeUnknown("the daemon ended before it answered", hint=LOOK) from None
 
 
 def _say(connection: socket.socket, question: Mapping[str, Any], data: Iterable[bytes]) -> None:

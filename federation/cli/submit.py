@@ -45,6 +45,12 @@ OnSilence = Annotated[
         help="When its site can't be reached for so long: it runs on, is stopped there, or is started anew elsewhere.",
     ),
 ]
+Token = Annotated[
+    str,
+    typer.Option(
+        "--token", metavar="TOKEN", help="Of a submit of the last day whose outcome is unknown: one job, never two."
+    ),
+]
 StageIn = Annotated[
     list[str] | None,
     typer.Option("--stage-in", metavar="PATH", help="A file or folder that the job finds under the same name."),
@@ -88,6 +94,7 @@ def submit(
     stage_in: StageIn = None,
     stage_out: StageOut = None,
     env: Env = None,
+    token: Token = "",
     socket: Socket = DEFAULT_SOCKET,
     json: Json = False,
 ) -> None:
@@ -113,7 +120,7 @@ def submit(
     }
     staged = _staged(stage_in or ())
     question["inputs"] = [(one.name, one.size, one.mode) for one in staged]
-    each = _each(env or (), tasks(array) if array else (None,))
+    each = _each(env or (), tasks(array) if array else (None,), token)
     questions = [question | one | {"settle": nth == 0} for nth, one in enumerate(each)]  # its tasks want the same
     jobs = _all(socket, questions, source, staged)
     printed = str(jobs[0]["array"] or jobs[0]["job"])
@@ -142,12 +149,22 @@ def _script(path: Path | None, wrap: str) -> tuple[bytes, str]:
     return source, "stdin" if str(path) == "-" else path.name
 
 
-def _each(asked_for: Sequence[str], numbers: Sequence[int | None]) -> Iterator[dict[str, Any]]:
-    """What is each job's own: of one without a number, or of each task of an array."""
-    minted = mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES))
+def _each(asked_for: Sequence[str], numbers: Sequence[int | None], told: str) -> Iterator[dict[str, Any]]:
+    """What is each job's own: of one without a number, or of each task of an array. A token of any task tells all."""
+    minted = _told(told, numbers) if told else mint(int(time.time() * 1000), os.urandom(RANDOM_BYTES))
     for number in numbers:
         token = minted if number is None else of_task(minted, number)
         yield {"token": str(token)} | _environment(asked_for, token, len(numbers))
+
+
+def _told(token: str, numbers: Sequence[int | None]) -> UUID:
+    try:
+        told = UUID(token)
+    except ValueError:
+        raise ConfigError(f"--token {token}: it is none", hint="fed submit tells it when it had no answer") from None
+    if (array_of(told) is None) != (None in numbers):
+        raise ConfigError(f"--token {token}: with --array it is a task's, and else a job's", hint="submit as before")
+    return told
 
 
 def _environment(asked_for: Sequence[str], token: UUID, count: int) -> dict[str, Any]:
@@ -190,7 +207,7 @@ def _all(
     jobs: list[dict[str, Any]] = []
     try:
         for question in questions:
-            jobs.append(_one(socket, question, source, staged))
+            jobs.append(_one(socket, question, source, staged, begun=bool(jobs)))
     except FedError:
         if jobs:
             say(f"{len(jobs)} of {len(questions)} tasks were submitted, as {jobs[0]['array']}")
@@ -198,18 +215,25 @@ def _all(
     return jobs
 
 
-def _one(socket: Path, question: dict[str, Any], source: bytes, staged: Sequence[Staged]) -> dict[str, Any]:
-    """Submit it; again, with the same token, when the daemon goes away in the middle. Raises what it answers."""
+def _one(
+    socket: Path, question: dict[str, Any], source: bytes, staged: Sequence[Staged], *, begun: bool
+) -> dict[str, Any]:
+    """Submit it; again, with the same token, when the daemon goes away in the middle. Raises what it answers.
+
+    Who had no answer once has the job, perhaps, though nobody is there to say so now. `begun`: he has some of an array.
+    """
+    unknown = begun
     for left in reversed(range(TRIES)):
         try:
             with asked(socket, question, _bytes(source, staged), patient=bool(staged)) as answer:
                 return answer.one()
-        except OutcomeUnknown:
+        except (OutcomeUnknown, Unavailable) as error:
+            unknown = unknown or isinstance(error, OutcomeUnknown)
+            if not unknown:
+                raise
             if not left:
-                raise
-        except Unavailable:
-            if not left or left == TRIES - 1:
-                raise
+                again = f"submit the same with --token {question['token']}: that is one job, never two"
+                raise OutcomeUnknown(str(error), hint=again) from None
         time.sleep(PAUSE_S)
     raise AssertionError("the last try returns or raises")
 
