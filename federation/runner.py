@@ -98,9 +98,9 @@ class Runner:
         """Durable when it returns: tried until it is confirmed. Raises Refused."""
         await self.act(lambda store: self.engine.origin.cancel(store, token, self._clock()))
 
-    async def give_up(self, token: UUID) -> None:
-        """What was not fetched of its output. Raises Refused."""
-        await self.act(lambda store: self.engine.origin.give_up(store, token, self._clock()))
+    async def give_up(self, token: UUID, *, by_admin: bool = False) -> None:
+        """What was not fetched of its output; by an admin, what is at a site that is gone. Raises Refused."""
+        await self.act(lambda store: self.engine.origin.give_up(store, token, self._clock(), by_admin=by_admin))
 
     async def requeue(self, token: UUID) -> None:
         await self.act(lambda store: self.engine.origin.requeue(store, token, self._clock()))

@@ -128,7 +128,11 @@ def code_of(job: FedJobView) -> int:
 def cancel(
     names: SomeJobs,
     give_up: Annotated[
-        bool, typer.Option("--give-up", help="Of jobs that are over: what is not fetched yet of their output.")
+        bool,
+        typer.Option(
+            "--give-up",
+            help="What is not fetched of jobs that are over; by an admin: jobs at a site that is gone.",
+        ),
     ] = False,
     socket: Socket = DEFAULT_SOCKET,
 ) -> None:

@@ -143,18 +143,18 @@ class Answers:
         refused: list[Refused] = []
         for job in jobs:
             try:
-                await self._act(job.token, what, signal)
+                await self._act(caller, job.token, what, signal)
             except Refused as error:
                 refused.append(error)
         if len(refused) == len(jobs):
             raise refused[0]
         return await self.views([await self.again(job) for job in jobs])
 
-    async def _act(self, token: UUID, what: str, signal: int) -> None:
+    async def _act(self, caller: Caller, token: UUID, what: str, signal: int) -> None:
         if what == "cancel":
             await self._runner.cancel(token)
         elif what == "give_up":
-            await self._runner.give_up(token)
+            await self._runner.give_up(token, by_admin=caller.admin)
         elif what == "requeue":
             await self._check_requeue(token)
             await self._runner.requeue(token)

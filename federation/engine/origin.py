@@ -14,7 +14,7 @@ from federation.errors import Refused, StoreError, Unavailable
 from federation.model.job import Job
 from federation.model.messages import STATES, Follow, Submit
 from federation.model.spec import JobSpec
-from federation.model.states import End, Origin, OriginEvent, Outcome, Target
+from federation.model.states import AT_TARGET, End, Origin, OriginEvent, Outcome, Target
 from federation.policy.choose import Ask, Rules, choose
 from federation.ports import Now
 from federation.store.store import Kind, Store
@@ -88,11 +88,19 @@ class OriginSide:
         store.save_job(job.on(OriginEvent.CANCEL, due_at=None, why="to be cancelled"), was=job)
         return [owe(store, job, Kind.CANCEL, now)]
 
-    def give_up(self, store: Store, token: UUID, now: Now) -> list[Effect]:
-        """What is not here yet of the output of a job that is over. Raises Refused for every other job."""
+    def give_up(self, store: Store, token: UUID, now: Now, *, by_admin: bool = False) -> list[Effect]:
+        """What is not here yet of the output of a job that is over; by an admin, a job at a site that can't be reached,
+        too: it is lost, and ended should that site come back. Raises Refused for every other job.
+        """
         job = store.job(token)
         if job is None:
             raise Refused(f"no job {token} here", hint="fed jobs")
+        if job.state in AT_TARGET and not self.sites.linked(job.site):
+            if not by_admin:
+                raise Refused(f"{job.site} can't be reached, and may run it", hint="an admin may give it up")
+            lost = Outcome(end=End.LOST, started_at=job.started_at, ended_at=now.wall, reason=f"{job.site} is given up")
+            done(store, job.on(OriginEvent.GIVEN_UP, outcome=lost, why=f"{lost.reason}: it may run there"), job, now)
+            return [owe(store, job, Kind.CANCEL, now)]
         if job.state is not Origin.RESULTS_PENDING:
             raise Refused(f"the job is {job.state.value}: no output of it waits to be fetched", hint="fed cancel")
         why = f"what was not fetched of its output was given up; it was at {job.site}"

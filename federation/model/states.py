@@ -7,8 +7,9 @@ attempt that may run. Both records are durable before anybody hears of them.
 At the origin a job waits in QUEUED. Once a pool is chosen, and that is durable, it is SENDING: from then on the target
 may have it, whatever we hear. A submit without an answer makes it UNKNOWN, never failed; to ask again is harmless, as a
 target that knows the attempt tells what became of it. What the target then says moves it to ACCEPTED and RUNNING.
-An end comes from the target's record and nothing else: RESULTS_PENDING is a job that is over and whose output is still
-at the target, where it stays until it is fetched. DONE is the only last state, and its outcome says how it went.
+An end comes from the target's record and nothing else, but for an admin's order about a target that can't be reached.
+RESULTS_PENDING is a job that is over and whose output is still at the target, where it stays until it is fetched. DONE
+is the only last state, and its outcome says how it went.
 Silence changes nothing, unless the job's user chose a lease that says otherwise.
 
 A cancel of a job that may be at a target makes it STOPPING, a requeue REQUEUING, until the target confirms that the
@@ -54,7 +55,7 @@ class OriginEvent(StrEnum):
     REQUEUE = "requeue"
     REPLACE = "replace"  # its lease ran out, or it was lost, and its user wants another attempt then
     FETCHED = "fetched"  # all results are here, durable
-    GIVEN_UP = "given_up"  # they are gone, or not wanted any more
+    GIVEN_UP = "given_up"  # they are gone, or not wanted any more; or its target is gone
 
 
 class Target(StrEnum):
@@ -108,7 +109,10 @@ ORIGIN: Mapping[tuple[Origin, OriginEvent], Origin] = MappingProxyType(
         **{(state, OriginEvent.REQUEUE): Origin.REQUEUING for state in _AT_TARGET},
         **{(state, OriginEvent.REPLACE): Origin.QUEUED for state in (*_AT_TARGET, Origin.REQUEUING)},
         (Origin.RESULTS_PENDING, OriginEvent.FETCHED): Origin.DONE,
-        (Origin.RESULTS_PENDING, OriginEvent.GIVEN_UP): Origin.DONE,
+        **{
+            (state, OriginEvent.GIVEN_UP): Origin.DONE
+            for state in (Origin.RESULTS_PENDING, *_AT_TARGET, Origin.STOPPING, Origin.REQUEUING)
+        },
     }
 )
 """Everything that may happen to a job at its origin."""

@@ -6,7 +6,18 @@ from uuid import UUID
 
 import pytest
 
-from federation.engine.effects import Deliver, Dropped, Effect, Fault, FetchResults, HandOver, Look, PushInputs, Send
+from federation.engine.effects import (
+    Deliver,
+    Dropped,
+    Effect,
+    Fault,
+    Fence,
+    FetchResults,
+    HandOver,
+    Look,
+    PushInputs,
+    Send,
+)
 from federation.engine.origin import ANSWER_S, FOLLOW_S, LEASE_MARGIN, LEASE_MARGIN_S, RECHOOSE_S, WAKE_S
 from federation.engine.owing import MOST_SIGNALS
 from federation.engine.sites import JOURNAL_S, SILENT_S, WARY_JOBS, WARY_S
@@ -512,6 +523,41 @@ def test_what_can_t_be_fetched_is_given_up_by_whoever_may_cancel_it_and_by_no_ca
         pair.edge.asked("give_up")
     pair.carry(pair.edge, pair.edge.due(10.0))
     assert pair.hpc.attempt().state is Target.RELEASED
+
+
+@pytest.mark.parametrize("asked", ["", "cancel", "requeue"])
+def test_a_job_at_a_site_that_is_gone_is_given_up_by_an_admin_and_ended_if_that_comes_back(
+    pair: Pair, asked: str
+) -> None:
+    pair.running()
+    pair.edge.link("hpc", up=False)
+    if asked:
+        pair.edge.asked(asked)
+
+    def give_up(*, by_admin: bool) -> list[Effect]:
+        edge = pair.edge
+        return edge.run(lambda: edge.engine.origin.give_up(edge.store, TOKEN, edge.now(), by_admin=by_admin))
+
+    with pytest.raises(Refused, match="hpc can't be reached, and may run it") as refused:
+        give_up(by_admin=False)
+    assert refused.value.hint == "an admin may give it up"
+    give_up(by_admin=True)
+    assert (pair.edge.job.state, pair.edge.job.outcome and pair.edge.job.outcome.end) == (Origin.DONE, End.LOST)
+    assert pair.edge.job.why == "hpc is given up: it may run there"
+
+    pair.edge.link("hpc")
+    assert [one.key for one in only(pair.carry(pair.edge, pair.edge.due(10.0)), Fence)] == [KEY]
+    pair.carry(pair.hpc, pair.hpc.sees(Sight.EXITED, outcome=EXIT))
+    pair.carry(pair.edge, pair.edge.due(10.0))
+    assert pair.hpc.attempt().state is Target.RELEASED
+    assert pair.edge.store.commands_of(KEY) == []
+    assert (pair.edge.job.state, pair.edge.job.attempt) == (Origin.DONE, 1)
+
+
+def test_an_admin_gives_up_no_job_at_a_site_that_can_be_reached(pair: Pair) -> None:
+    pair.running()
+    with pytest.raises(Refused, match="the job is running"):
+        pair.edge.run(lambda: pair.edge.engine.origin.give_up(pair.edge.store, TOKEN, pair.edge.now(), by_admin=True))
 
 
 def test_one_new_journal_a_minute_is_looked_into_whatever_a_site_says(pair: Pair) -> None:

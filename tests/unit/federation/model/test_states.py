@@ -93,7 +93,7 @@ def test_silence_is_no_event_but_for_a_lease() -> None:
     """What an origin hears nothing of stays with the target: only an answer, an order or a lease changes that."""
     for state in AT_TARGET:
         leaves = {event for (one, event), following in ORIGIN.items() if one is state and following not in AT_TARGET}
-        assert leaves <= {OriginEvent.ENDED, OriginEvent.REFUSED, OriginEvent.REPLACE}
+        assert leaves <= {OriginEvent.ENDED, OriginEvent.REFUSED, OriginEvent.REPLACE, OriginEvent.GIVEN_UP}
 
 
 def test_from_everywhere_there_is_a_way_to_the_end() -> None:
