@@ -8,7 +8,7 @@ more is given to another. Whatever would break it raises, and leaves the book un
 from collections import OrderedDict
 from dataclasses import replace
 
-from slurm_plugin.agent.choose import Floor, cut, pick, standings
+from slurm_plugin.agent.choose import Floor, cut, in_pool, pick, standings
 from slurm_plugin.agent.terms import Terms, Want
 from slurm_plugin.model import Gpu, Grant, Instance, RunKey, Step
 
@@ -105,6 +105,10 @@ class Book:
 
     def gpu(self, uuid: str) -> Gpu | None:
         return next((one for one in self.gpus if one.uuid == uuid), None)
+
+    def pools(self) -> frozenset[int]:
+        """The pool's GPUs, as far as they were seen: the N of /dev/nvidiaN."""
+        return frozenset(gpu.minor for gpu in self.gpus if in_pool(gpu, self.terms))
 
     def instance(self, uuid: str) -> tuple[Gpu, Instance] | None:
         return next(((gpu, one) for gpu in self.gpus for one in gpu.instances if one.uuid == uuid), None)

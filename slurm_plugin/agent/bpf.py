@@ -1,6 +1,6 @@
 """bpf(2) for device programs, by ctypes: a dozen instructions need no compiler and no library.
 
-Every program of ours has a name that says what it allows, so that what is attached can be told from what is wanted.
+Every program of ours has a name that says what it refuses, so that what is attached can be told from what is wanted.
 Source: bpf(2); Linux include/uapi/linux/bpf.h. Needs CAP_SYS_ADMIN.
 """
 
@@ -10,13 +10,14 @@ import hashlib
 import os
 import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection
 
 MAX_PROGRAMS = 64  # of one cgroup: the kernel's own bound
 
 _SYSCALL = {"x86_64": 321, "aarch64": 280}
 _LOAD, _ATTACH, _DETACH, _FD_BY_ID, _INFO, _QUERY = 5, 8, 9, 13, 15, 16
-_CGROUP_DEVICE_PROGRAM, _CGROUP_DEVICE, _ALLOW_MULTI = 15, 6, 2
+_CGROUP_DEVICE_PROGRAM, _CGROUP_DEVICE = 15, 6
+_ALLOW_MULTI, _EFFECTIVE = 2, 1
 _CHAR = 2  # the low half of a context's access type
 _OURS = "vgpu_"
 _INFO_BYTES, _NAME_AT = 80, 64
@@ -25,32 +26,44 @@ _INFO_BYTES, _NAME_AT = 80, 64
 def why_not() -> str:
     """Why this kernel takes no device program from us; empty when it does."""
     try:
-        os.close(_load(denial(0, ()), name_of(0, ())))
+        os.close(_load(denial(0, {0}), name_of(0, {0})))
     except OSError as error:
         return f"the kernel takes no device program: {error.strerror}"
     return ""
 
 
-def name_of(major: int, minors: Sequence[int]) -> str:
+def name_of(major: int, minors: Collection[int]) -> str:
     """At most 15 characters, the kernel's bound."""
     text = f"{major} {' '.join(map(str, sorted(minors)))}"
     return _OURS + hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def denial(major: int, minors: Sequence[int]) -> bytes:
-    """A program that refuses all character devices of one major number but these minors, and has no say in others."""
+def denial(major: int, minors: Collection[int]) -> bytes:
+    """A program that refuses these character devices of one major number, and has no say in others."""
+    spans = _spans(minors)
+    grants = 6 + 2 * len(spans)  # where "yes" stands; "no" is two further on
     body = [
         _instruction(0x61, to=2, by=1, offset=0),  # r2 = access type
         _instruction(0x57, to=2, value=0xFFFF),
         _instruction(0x61, to=3, by=1, offset=4),  # r3 = major
         _instruction(0x61, to=4, by=1, offset=8),  # r4 = minor
-        _instruction(0x55, to=2, value=_CHAR, offset=len(minors) + 3),
-        _instruction(0x55, to=3, value=major, offset=len(minors) + 2),
+        _instruction(0x55, to=2, value=_CHAR, offset=grants - 5),
+        _instruction(0x55, to=3, value=major, offset=grants - 6),
     ]
-    body += [_instruction(0x15, to=4, value=minor, offset=len(minors) + 1 - at) for at, minor in enumerate(minors)]
-    body += [_instruction(0xB7, to=0, value=0), _instruction(0x95)]
-    body += [_instruction(0xB7, to=0, value=1), _instruction(0x95)]
+    for first, last in spans:
+        body.append(_instruction(0xA5, to=4, value=first, offset=grants - len(body) - 1))  # less than
+        body.append(_instruction(0xB5, to=4, value=last, offset=grants - len(body) + 1))  # at most
+    for answer in (1, 0):
+        body += [_instruction(0xB7, to=0, value=answer), _instruction(0x95)]
     return b"".join(body)
+
+
+def _spans(minors: Collection[int]) -> list[tuple[int, int]]:
+    """First and last of each unbroken run of numbers, in order."""
+    ordered = sorted(set(minors))
+    firsts = [one for at, one in enumerate(ordered) if not at or ordered[at - 1] != one - 1]
+    lasts = [one for at, one in enumerate(ordered, 1) if at == len(ordered) or ordered[at] != one + 1]
+    return list(zip(firsts, lasts, strict=True))
 
 
 def attach(cgroup: int, program: bytes, name: str) -> None:

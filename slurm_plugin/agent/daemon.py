@@ -35,6 +35,7 @@ from slurm_plugin.agent.tasks import Tasks
 from slurm_plugin.agent.threads import Threads
 from slurm_plugin.agent.vacancy import Watch
 from slurm_plugin.agent.visitors import Visitors
+from slurm_plugin.nvml.caps import CapMinors
 from slurm_plugin.nvml.hiding import blind_to
 from slurm_plugin.ports import Gpus, Slurm
 from slurm_plugin.proto.vgpu.v1 import pool_pb2
@@ -84,7 +85,10 @@ class Agent:
         rules = Rules(node=config.node, gres=config.gres, pad=config.pad, wait_s=config.wait_s)
         self.runs = Runs(rules, self.book, slurm=adapters.slurm, store=store, slices=self.slices, threads=self._threads)
         self.session = ControllerSession(adapters.dial, runs=self.runs, slices=self.slices, inventory=self.inventory)
-        self.cgroup = DeviceCgroup(proc_root=config.proc_root, folder=config.cgroup, proc=proc)
+        caps = CapMinors(config.proc_root)
+        self.cgroup = DeviceCgroup(
+            lambda: caps.of_gpus(self.book.pools()), proc_root=config.proc_root, folder=config.cgroup, proc=proc
+        )
         self.tasks = Tasks(
             self.book,
             self.runs,

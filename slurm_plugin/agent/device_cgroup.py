@@ -1,9 +1,9 @@
 """The second lock on a slice's devices: a device program on the cgroup that a job's tasks run in.
 
-File modes tell users apart; this tells jobs apart, those of one user too. The program refuses every `nvidia-cap` device
-but the job's own, and only ever takes away: the kernel asks all the programs of a cgroup, and each has a veto. It is
-attached before a task's first instruction (at its task prolog), and goes when its cgroup goes. Nothing about it is
-remembered: what is attached carries its own name, so an agent that starts anew finds it.
+File modes tell users apart; this tells jobs apart, those of one user too. The program refuses the `nvidia-cap` devices
+of the pool's GPUs, but for the job's own, and only ever takes away: the kernel asks all the programs of a cgroup, and
+each has a veto. It is attached before a task's first instruction (at its task prolog), and goes when its cgroup goes.
+Nothing about it is remembered: what is attached carries its own name, so an agent that starts anew finds it.
 
 Where Slurm runs on cgroup v2 it is the job's own cgroup. Elsewhere it is one of ours for each run, inside the cgroup
 that the step's slurmstepd is in, and the task is moved there. A kernel without cgroup2 or bpf leaves one lock: the file
@@ -18,7 +18,7 @@ import glob
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from slurm_plugin.agent import bpf, outlived
@@ -28,16 +28,27 @@ from slurm_plugin.model import RunKey
 
 log = logging.getLogger(__name__)
 
-MAX_MINORS = 256  # of one job on one node: a GPU has at most 14, a node 16 GPUs
 _DEPTH = 4  # folders between the mount and ours, looked for after a restart
 _RUN = re.compile(r"(\d+)-(\d+)-(\d+)")
 _OWNERS = "nvidia-caps"  # the driver's name for its capability devices
 
 
 class DeviceCgroup:
-    """Blocking calls, made from one thread. A failure is logged, and told by the answer."""
+    """Blocking calls, made from one thread. A failure is logged, and told by the answer.
 
-    def __init__(self, *, proc_root: Path, folder: str = "vgpu", proc: Path = Path("/proc")) -> None:
+    `pools` tells the minors of all capabilities of the pool's GPUs, those of instances to come included; empty while
+    the driver has not told which GPUs there are: what is attached then stays.
+    """
+
+    def __init__(
+        self,
+        pools: Callable[[], frozenset[int]],
+        *,
+        proc_root: Path,
+        folder: str = "vgpu",
+        proc: Path = Path("/proc"),
+    ) -> None:
+        self._pools = pools
         self._devices = proc_root / "devices"
         self._folder = folder
         self._proc = proc
@@ -65,7 +76,7 @@ class DeviceCgroup:
             log.warning("cgroup.unusable", extra={"why": self.why_not})
 
     def confine(self, run: RunKey, minors: Iterable[int], pid: int, step: StepProcess) -> bool:
-        """Let the task that `pid` is the prolog of open these capabilities and no others, and all that it starts.
+        """Let the task that `pid` is the prolog of open these of the pool's capabilities alone, and all that it starts.
 
         The task is an ancestor of its prolog, below the step's slurmstepd. The prolog itself is not moved, as each move
         costs the kernel milliseconds. A task that asks for itself is.
@@ -74,16 +85,17 @@ class DeviceCgroup:
         major = self._major()
         if self._mount is None or self.why_not or major is None:
             return False
+        denied = self._pools().difference(minors)
         try:
             ours = self._path_of(step.pid)
             if (slurms := _slurms(ours, run.job_id)) is not None:
-                _hold(self._mount / slurms, major, minors)
+                _hold(self._mount / slurms, major, denied)
                 self._scopes.add((self._mount / slurms).parent)
                 self._came.add(run)
-                return True
+                return bool(denied)
             folder = self._home(ours) / _name(run)
             folder.mkdir(mode=0o755, exist_ok=True)
-            _hold(folder, major, minors)
+            _hold(folder, major, denied)
             chain = self._between(pid, step)
             for one in chain[1:] or chain:
                 if f"/{self._path_of(one)}/" != f"/{folder.relative_to(self._mount)}/":
@@ -91,7 +103,7 @@ class DeviceCgroup:
         except OSError as error:
             log.warning("cgroup.failed", extra={"job_id": run.job_id, "error": str(error)})
             return False
-        return True
+        return bool(denied)
 
     def confines(self, pid: int, run: RunKey) -> bool:
         """Is this process in its run's cgroup, with a program of ours on it?"""
@@ -153,7 +165,7 @@ class DeviceCgroup:
 
     def _shut(self, folder: Path, major: int) -> None:
         try:
-            _hold(folder, major, ())
+            _hold(folder, major, self._pools())
         except OSError as error:
             log.warning("cgroup.not_shut", extra={"cgroup": str(folder), "error": str(error)})
 
@@ -209,16 +221,18 @@ def major_of(devices: Path) -> int | None:
     return next((int(words[0]) for words in lines if words[1:] == [_OWNERS]), None)
 
 
-def _hold(folder: Path, major: int, minors: Iterable[int]) -> None:
-    """Make ours the one program of ours on this cgroup. Raises OSError.
+def _hold(folder: Path, major: int, denied: Collection[int]) -> None:
+    """Make a program that refuses these the one of ours on this cgroup. Raises OSError.
 
     The new one is attached before the old goes: in between both must agree, so nothing opens up.
     """
-    wanted = bpf.name_of(major, allowed := sorted(set(minors))[:MAX_MINORS])
+    if not denied:
+        return
+    wanted = bpf.name_of(major, denied)
     with _opened(folder) as cgroup:
         there = bpf.attached(cgroup)
         if wanted not in there:
-            bpf.attach(cgroup, bpf.denial(major, allowed), wanted)
+            bpf.attach(cgroup, bpf.denial(major, denied), wanted)
         for name in there.keys() - {wanted}:
             bpf.detach(cgroup, there[name])
 

@@ -121,13 +121,16 @@ class Tasks:
         self._watched.clear()
 
     async def enter(self, peer: Peer, *, task: int = -1, tasks: int = -1) -> View:
-        """`view` for a task that is about to start: from here on it can open no slice but its job's."""
+        """`view` for a task that is about to start: from here on it can open no slice of the pool but its job's.
+
+        While the pool is only observed, what jobs without its slices open is none of its business.
+        """
         view = await self.view(peer, task=task, tasks=tasks)
         step = step_of(peer.pid, self._proc)
         if step is None:
             raise Refused("this process is in no job step of this node")
         run = view.grant.run if view.grant else self._book.without.get(step.job_id)
-        if run is not None:
+        if run is not None and (view.grant or not self._book.terms.observe):
             minors = await self._minors(view.grant) if view.grant else []
             self._note(run, confined=await self._threads.cgroups(self._cgroup.confine, run, minors, peer.pid, step))
         return view

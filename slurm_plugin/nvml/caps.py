@@ -1,5 +1,7 @@
 """Minor numbers of /dev/nvidia-caps, from the driver's own list. Computed never: the list is what counts."""
 
+import re
+from collections.abc import Collection
 from pathlib import Path
 
 NONE = (-1, -1)
@@ -18,6 +20,16 @@ class CapMinors:
             self._minors = self._read()
         instance = f"gpu{gpu_minor}/gi{gi}"
         return self._minors.get(f"{instance}/access", -1), self._minors.get(f"{instance}/ci{ci}/access", -1)
+
+    def of_gpus(self, gpu_minors: Collection[int]) -> frozenset[int]:
+        """Minors of every instance that these GPUs can have."""
+        if not self._minors:
+            self._minors = self._read()
+        return frozenset(
+            minor
+            for name, minor in self._minors.items()
+            if (gpu := re.match(r"gpu(\d+)/", name)) and int(gpu[1]) in gpu_minors
+        )
 
     def _read(self) -> dict[str, int]:
         try:

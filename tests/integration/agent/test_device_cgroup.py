@@ -1,4 +1,6 @@
-"""The second lock on the kernel's own cgroups. /dev/null, zero, full and urandom stand for capability devices."""
+"""The second lock on the kernel's own cgroups. /dev/null, zero, full and urandom stand for capability devices of two
+GPUs of the pool, /dev/random for one of a GPU that is not the pool's.
+"""
 
 import os
 import subprocess
@@ -9,17 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.agent import bpf, device_cgroup, outlived
+from slurm_plugin.agent import device_cgroup, outlived
 from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.agent.peer import StepProcess
 from slurm_plugin.model import RunKey
 from slurm_plugin.nvml.holders import open_in
+from tests.cases import device_program
 
 FOLDER = f"vgpu-test-{os.getpid()}"
-DEVICES = {"null": 3, "zero": 5, "full": 7, "urandom": 9}
+DEVICES = {"null": 3, "zero": 5, "full": 7, "urandom": 9, "random": 8}
+POOLS = frozenset({3, 5, 6, 7, 9})
 RUN = RunKey(job_id=7, started_at=100, uid=1000)
 OTHER = RunKey(job_id=8, started_at=100, uid=1000)
-WHY_NOT = "no cgroup2 is mounted" if device_cgroup._cgroup2(Path("/proc")) is None else bpf.why_not()
+WHY_NOT = device_program.why_not()
 # A task: it waits for leave to go on, opens each device, says which it could, and waits for its end.
 TASK = """
 import os, sys
@@ -67,7 +71,7 @@ def task() -> Iterator[Task]:
 
 def cgroups(tmp_path: Path) -> DeviceCgroup:
     (tmp_path / "devices").write_text("Character devices:\n  1 nvidia-caps\n195 nvidia\n")
-    made = DeviceCgroup(proc_root=tmp_path, folder=FOLDER)
+    made = DeviceCgroup(lambda: POOLS, proc_root=tmp_path, folder=FOLDER)
     made.start()
     return made
 
@@ -106,7 +110,7 @@ def homes() -> Iterator[Path]:
 
 
 def reach(*names: str) -> set[str]:
-    return set(DEVICES) if WHY_NOT else set(names)
+    return set(DEVICES) if WHY_NOT else {*names, "random"}
 
 
 def test_a_task_opens_its_jobs_devices_and_no_others(lock: DeviceCgroup, task: Task) -> None:
@@ -125,6 +129,24 @@ def test_a_task_is_confined_by_its_prolog_which_is_not(lock: DeviceCgroup, task:
 def test_a_job_without_slices_opens_none(lock: DeviceCgroup, task: Task) -> None:
     lock.confine(RUN, [], task.pid, task.step)
     assert task.opens() == reach()
+
+
+def test_devices_of_gpus_that_are_not_the_pools_are_everybodys_that_their_modes_let(
+    lock: DeviceCgroup, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_pools", lambda: frozenset({3}))
+    lock.confine(RUN, [], task.pid, task.step)
+    assert task.opens() == (set(DEVICES) if WHY_NOT else set(DEVICES) - {"null"})
+
+
+def test_what_is_attached_stays_while_the_driver_has_not_told_which_gpus_there_are(
+    lock: DeviceCgroup, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock.confine(RUN, [3], task.pid, task.step)
+    monkeypatch.setattr(lock, "_pools", lambda: frozenset())
+    assert not lock.confine(RUN, [3], task.pid, task.step)
+    lock.sweep(frozenset())
+    assert task.opens() == reach("null")
 
 
 def test_two_jobs_of_one_user_open_their_own(lock: DeviceCgroup, task: Task) -> None:
@@ -172,7 +194,7 @@ def test_a_kernel_without_cgroup2_leaves_one_lock_and_says_so(tmp_path: Path) ->
     (tmp_path / "self").mkdir()
     (tmp_path / "self/mountinfo").write_text("24 1 0:5 / /sys/fs/cgroup rw - cgroup cgroup rw\n")
     (tmp_path / "devices").write_text("1 nvidia-caps\n")
-    lock = DeviceCgroup(proc_root=tmp_path, proc=tmp_path)
+    lock = DeviceCgroup(lambda: POOLS, proc_root=tmp_path, proc=tmp_path)
     lock.start()
     assert lock.why_not == "no cgroup2 is mounted"
     assert not lock.confine(RUN, [3], os.getpid(), StepProcess(job_id=7, step="0", pid=1, started=1))
@@ -181,13 +203,13 @@ def test_a_kernel_without_cgroup2_leaves_one_lock_and_says_so(tmp_path: Path) ->
 
 
 def test_a_driver_without_capability_devices_is_told(tmp_path: Path) -> None:
-    lock = DeviceCgroup(proc_root=tmp_path)
+    lock = DeviceCgroup(lambda: POOLS, proc_root=tmp_path)
     lock.start()
     assert WHY_NOT == "no cgroup2 is mounted" or "names no nvidia-caps" in lock.why_not
 
 
 def test_a_driver_that_is_loaded_later_is_noticed(tmp_path: Path) -> None:
-    lock = DeviceCgroup(proc_root=tmp_path, folder=FOLDER)
+    lock = DeviceCgroup(lambda: POOLS, proc_root=tmp_path, folder=FOLDER)
     lock.start()
     assert lock.why_not
     (tmp_path / "devices").write_text("1 nvidia-caps\n")

@@ -48,7 +48,7 @@ class Site:
 async def listening(bench: Bench, folder: Path) -> AsyncIterator[Site]:
     async with bench.running():
         threads = Threads()
-        cgroup = DeviceCgroup(proc_root=folder, folder="vgpu-test")  # names no device major: one lock
+        cgroup = DeviceCgroup(frozenset, proc_root=folder, folder="vgpu-test")  # names no device major: one lock
         tasks = Tasks(
             bench.book, bench.runs, slurm=bench.slurm, store=Store(bench.folder), threads=threads, cgroup=cgroup
         )
@@ -305,6 +305,21 @@ class Confined:
     def _confine(self, _run: RunKey, minors: list[int], _pid: int, _step: StepProcess) -> bool:
         self.to.append(minors)
         return True
+
+
+async def test_while_the_pool_is_observed_only_jobs_with_its_slices_are_confined(
+    site: Site, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have GPUs by a GRES of the site's own."""
+    confined = Confined(site, monkeypatch)
+    await site.start(1, "")
+    await site.start(2, "m20")
+    for observe in (True, False):
+        site.bench.book.terms = replace(site.bench.book.terms, observe=observe)
+        for job_id in (1, 2):
+            await step.enter(job_id, "batch")
+            assert (await site.say(b"task localid=0\n"))[-1] == "exit 0"
+    assert confined.to == [[0, 1], [], [0, 1]]
 
 
 @pytest.mark.parametrize("read", [0, 1], ids=["none yet", "one of two"])

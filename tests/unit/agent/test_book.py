@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from slurm_plugin.agent.book import MAX_WITHOUT, Book
@@ -86,3 +88,12 @@ def test_a_vanished_slice_is_left_out_but_stays_granted(book: Book) -> None:
     book.see((gpu("A", ("1g.20gb", 2)),))
     assert [one.uuid for _, one in book.slices(held)] == [SECOND]
     assert FIRST in book.busy()
+
+
+def test_the_pools_gpus_are_told_from_others_of_the_node(book: Book) -> None:
+    other = replace(gpu("B"), minor=7)
+    assert book.pools() == {gpu("A").minor}
+    book.see((replace(gpu("A"), minor=5), other))
+    assert book.pools() == {5}
+    book.see(())
+    assert book.pools() == frozenset()

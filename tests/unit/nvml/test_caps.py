@@ -38,3 +38,10 @@ def test_a_list_that_is_no_text_is_no_list(tmp_path: Path) -> None:
     caps = listed(tmp_path, "")
     (tmp_path / "driver/nvidia-caps/mig-minors").write_bytes(b"\xff\xfe\x00")
     assert caps.of(0, 0, 0) == (-1, -1)
+
+
+def test_all_that_gpus_can_have_is_told_and_nothing_of_others(tmp_path: Path) -> None:
+    caps = listed(tmp_path, "config 1\nmonitor 2\ngpu1/gi0/access 3\ngpu1/gi0/ci0/access 4\ngpu11/gi0/access 5\n")
+    assert caps.of_gpus({1}) == {3, 4}
+    assert caps.of_gpus({1, 11}) == {3, 4, 5}
+    assert caps.of_gpus(()) == frozenset()
