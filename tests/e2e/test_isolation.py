@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.agent.device_cgroup import DeviceCgroup
 from slurm_plugin.lab import commands, processes, simgpu
 from slurm_plugin.lab.nvml.tree import CAPABILITY_MAJOR
 from slurm_plugin.nvml.caps import CapMinors
 from slurm_plugin.slurm.chain import AGENT_CAPABILITIES, CONTROLLER_CAPABILITIES
+from tests.cases import device_program
 from tests.e2e.live import SEE, Live
 
 pytestmark = pytest.mark.slurm
@@ -122,17 +122,14 @@ def try_all(live: Live, user: str, job: str, paths: list[Path]) -> list[str]:
     return answers
 
 
-def kernel_can(live: Live) -> bool:
-    lock = DeviceCgroup(proc_root=live.lab.node_folder(NODE) / "proc")
-    lock.start()
-    return not lock.why_not
+KERNEL_CAN = not device_program.why_not()
 
 
 def test_a_second_job_of_the_same_user_can_not_open_the_slice_of_the_first(live: Live, real_devices: None) -> None:
     first, mine = start(live, "alice")
     second, other = start(live, "alice")
-    locked = PROGRAM if kernel_can(live) else NO_DRIVER
-    level = "mig+modes+cgroup" if kernel_can(live) else "mig+modes"
+    locked = PROGRAM if KERNEL_CAN else NO_DRIVER
+    level = "mig+modes+cgroup" if KERNEL_CAN else "mig+modes"
     for _ in range(2):
         assert try_all(live, "alice", first, caps(live, mine)) == [NO_DRIVER] * 2
         assert try_all(live, "alice", first, caps(live, other)) == [locked] * 2
@@ -147,14 +144,18 @@ def test_a_job_without_a_slice_can_not_open_that_of_another_job_of_its_user(live
     _, slice_ = start(live, "alice")
     without = live.submit("alice", f"-w{NODE}")
     live.wait_sees("alice", without)
-    locked = PROGRAM if kernel_can(live) else NO_DRIVER
+    locked = PROGRAM if KERNEL_CAN else NO_DRIVER
     assert try_all(live, "alice", without, caps(live, slice_)) == [locked] * 2
 
 
 def test_both_locks_are_on_another_users_job(live: Live, real_devices: None) -> None:
     _, slice_ = start(live, "alice")
     job, _ = start(live, "bob")
-    assert set(try_all(live, "bob", job, caps(live, slice_))) <= {MODES, PROGRAM}
+    devices = caps(live, slice_)
+    assert try_all(live, "bob", job, devices) == [MODES] * 2
+    for path in devices:
+        path.chmod(0o444)
+    assert try_all(live, "bob", job, devices) == [PROGRAM if KERNEL_CAN else NO_DRIVER] * 2
 
 
 def test_a_device_node_that_is_not_there_is_made(live: Live, real_devices: None) -> None:
@@ -208,7 +209,7 @@ if os.fork() == 0:
 
 def test_a_chain_of_forks_that_outlives_its_job_does_not_hide_the_slice_it_has_open(live: Live) -> None:
     (live.home("bob") / "chain.py").write_text(CHAIN.replace("CAPS", str(caps_folder(live))))
-    script = f"{'python3 chain.py; ' if kernel_can(live) else ''}{SEE}; exec sleep 1000"  # else it is found by chance
+    script = f"{'python3 chain.py; ' if KERNEL_CAN else ''}{SEE}; exec sleep 1000"  # else it is found by chance
     job, slice_ = start(live, "bob", script)
     named = re.compile(rf"processes of job {job} \(bob\) that outlive it, in (/\S+/{job}-\d+-\d+)")
     live.slurm("scancel", job)
@@ -220,7 +221,7 @@ def test_a_chain_of_forks_that_outlives_its_job_does_not_hide_the_slice_it_has_o
         return bool(now)
 
     try:
-        for _ in range(2 if kernel_can(live) else 0):
+        for _ in range(2 if KERNEL_CAN else 0):
             live.until(is_named, "its job is named")
             assert slice_ not in start(live, "alice")[1:]
             commands.kill(live.lab.name, f"agent:{NODE}", live.base)
