@@ -11,7 +11,7 @@ from itertools import islice
 
 from slurm_plugin.controller.look import Here
 from slurm_plugin.controller.recuts import Room
-from slurm_plugin.controller.rooms import AHEAD_S, Ends, has_engines, in_the_way, may_keep
+from slurm_plugin.controller.rooms import Ends, ends, has_engines, in_the_way, may_keep, soon_enough
 from slurm_plugin.controller.state import State
 from slurm_plugin.controller.wants import Demand
 from slurm_plugin.mig.geometry import mask
@@ -35,11 +35,19 @@ class _Piece:
         return (self.rank, self.gpu.index, self.start)
 
 
-def bundle(state: State, here: Iterable[Here], when: Ends, demand: Demand, taken: Collection[str]) -> dict[str, Room]:
-    """By GPU, all room that a job needs; nothing when it can't come to be. `taken`: GPUs on which none may be kept."""
+def bundle(
+    state: State, here: Iterable[Here], demand: Demand, taken: Collection[str], *, first: bool
+) -> dict[str, Room]:
+    """By GPU, all room that a job needs; nothing when it can't come to be. `taken`: GPUs on which none may be kept.
+
+    `first`: in line, so that it is kept however long it takes.
+    """
+    when = ends(state)
     able: list[tuple[_Rank, str, list[_Piece]]] = []
     for node in here:
-        pieces = sorted(_pieces(state, node, when, demand, taken), key=lambda piece: piece.order)[: demand.count]
+        pieces = sorted(_pieces(state, node, when, demand, taken, first=first), key=lambda piece: piece.order)[
+            : demand.count
+        ]
         if len(pieces) == demand.count and any(piece.behind for piece in pieces):
             ranks = [piece.rank for piece in pieces]
             rank = (any(r[0] for r in ranks), max(r[1] for r in ranks), sum(r[2] for r in ranks))
@@ -50,7 +58,8 @@ def bundle(state: State, here: Iterable[Here], when: Ends, demand: Demand, taken
     found: dict[str, Room] = {}
     for _, name, pieces in chosen:
         for uuid in dict.fromkeys(piece.gpu.uuid for piece in pieces):
-            found[uuid] = _room(state, name, demand.job_id, [piece for piece in pieces if piece.gpu.uuid == uuid])
+            there = [piece for piece in pieces if piece.gpu.uuid == uuid]
+            found[uuid] = replace(_room(state, name, demand.job_id, there), first=first)
     return waiting_together(found)
 
 
@@ -91,7 +100,9 @@ def _room(state: State, node: str, job_id: int, pieces: Sequence[_Piece]) -> Roo
     )
 
 
-def _pieces(state: State, node: Here, when: Ends, demand: Demand, taken: Collection[str]) -> Iterator[_Piece]:
+def _pieces(
+    state: State, node: Here, when: Ends, demand: Demand, taken: Collection[str], *, first: bool
+) -> Iterator[_Piece]:
     """Pieces of a node that can be together: on each GPU of the first profile that serves and has any.
 
     Each is beside those before it alone: whoever takes fewer leaves out the last ones.
@@ -100,7 +111,7 @@ def _pieces(state: State, node: Here, when: Ends, demand: Demand, taken: Collect
         usable = gpu.mig is MigMode.ENABLED and node.state.group.takes(gpu.index) and gpu.uuid not in taken
         for name in state.serving.profiles.get(demand.gres_class, ()) if usable and may_keep(state, node, gpu) else ():
             bits = count = 0
-            for piece in sorted(_ranked(state, node, when, gpu, name), key=lambda piece: piece.order):
+            for piece in sorted(_ranked(state, node, when, gpu, name, first=first), key=lambda piece: piece.order):
                 own = mask(piece.start, piece.profile.size)
                 if not bits & own and has_engines(gpu, name, bits | own, count + 1):
                     bits, count = bits | own, count + 1
@@ -109,11 +120,11 @@ def _pieces(state: State, node: Here, when: Ends, demand: Demand, taken: Collect
                 break
 
 
-def _ranked(state: State, node: Here, when: Ends, gpu: Gpu, name: str) -> Iterator[_Piece]:
+def _ranked(state: State, node: Here, when: Ends, gpu: Gpu, name: str, *, first: bool) -> Iterator[_Piece]:
     for profile in gpu.profiles:
         for start in profile.starts if profile.name == name else ():
             found = in_the_way(state, when, node, gpu, mask(start, profile.size))
-            if found is not None and found[1] <= state.now + AHEAD_S:
+            if found is not None and soon_enough(state, found[1], first=first):
                 behind, until = found
                 yield _Piece((bool(behind) and not until, until, len(behind)), gpu, start, profile, behind)
 

@@ -186,14 +186,16 @@ def _rooms(search: rooms.Search, made: Plan) -> dict[str, Room]:
     """What is kept already, that of one job more that needs several slices of a node, and that of others."""
     state, kept = search.state, dict(search.kept)
     have = {room.job_id for room in kept.values()}
-    full = len(have) >= rooms.ROOMS_MAX or any(room.several for room in kept.values())
+    full = len(have) >= search.most or any(room.several for room in kept.values())
     asked = ((demand, [search.here[name] for name in sorted(names)]) for demand, names in search.question.nowhere)
     asked = ((demand, here) for demand, here in asked if not state.quiet_min or _promised(state, demand))
     able = ((demand, here) for demand, here in asked if not full and ever_fits(state, here, demand))
     for demand, here in islice(able, BUNDLES_TRIED):
-        if found := bundle(state, here, rooms.ends(state), demand, {*search.changing, *kept}):
+        first = all(demand.rank < other.rank for other, _ in search.heads(made.unserved))
+        if found := bundle(state, here, demand, {*search.changing, *kept}, first=first):
             kept |= found
             break
+    kept |= replace(search, kept=kept).first(made.unserved)
     return waiting_together({**kept, **replace(search, kept=kept).rooms(made.unserved)})
 
 

@@ -41,6 +41,7 @@ class Room:
     several: bool = False  # its job needs more than one slice, and has all their room or none
     waits: bool = False  # jobs are in the way of it, or of other room of its job
     free_since: float = 0.0  # since when none is, Unix seconds; 0: one is
+    first: bool = False  # its job was the first in line: it is kept however long that takes
 
     @property
     def bits(self) -> int:

@@ -7,6 +7,8 @@ jobs that may use the same ones: there may be thousands of both.
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from heapq import nsmallest
+from itertools import islice
+from operator import itemgetter
 
 from slurm_plugin.controller.look import Here, follows
 from slurm_plugin.controller.question import Question
@@ -16,10 +18,13 @@ from slurm_plugin.controller.wants import Demand, Places
 from slurm_plugin.mig.geometry import mask
 from slurm_plugin.mig.layouts import media_conflict
 from slurm_plugin.model import Gpu
+from slurm_plugin.planner.problem import Line
 from slurm_plugin.planner.why import Unserved
 
-ROOMS_MAX = 4  # jobs that room is kept for at once
-AHEAD_S = 3600  # nothing lies idle for a job that can't have its room for longer than that
+ROOMS_MAX = 4  # jobs that room is kept for at once, in a small pool
+ROOMS_SHARE = 16  # ... else one for so many GPUs
+FIRST_TRIED = 4  # jobs that such room is looked for until one has it
+AHEAD_S = 3600  # nothing lies idle for a job that can't have its room for longer than that, but for the first in line
 
 Ends = Mapping[tuple[int, int], int]  # (job, started at) -> when its time limit ends it, Unix seconds; 0: no limit
 _Spot = tuple[tuple[object, ...], str, Room]  # rank, which no other spot has; GPU; the room there, of no job yet
@@ -29,11 +34,21 @@ def ends(state: State) -> Ends:
     return {(job.job_id, job.started_at): job.ends_at for job in state.jobs if job.started_at}
 
 
+def most(gpus: int) -> int:
+    """Jobs that room is kept for at once in a pool of so many GPUs."""
+    return max(ROOMS_MAX, gpus // ROOMS_SHARE)
+
+
+def soon_enough(state: State, until: int, *, first: bool) -> bool:
+    """The first in line has its room however far off that is: who comes later would else always be before it."""
+    return first or until <= state.now + AHEAD_S
+
+
 def as_now(state: State, when: Ends, node: Here, gpu: Gpu, room: Room) -> Room | None:
     """A room that was kept before; None when it can't come to be any more, or not soon enough."""
     able = may_keep(state, node, gpu) and has_engines(gpu, room.profile, room.bits, 1 + len(room.more))
     found = in_the_way(state, when, node, gpu, room.bits) if able else None
-    if found is None or found[1] > state.now + AHEAD_S:
+    if found is None or not soon_enough(state, found[1], first=room.first):
         return None
     return replace(room, behind=found[0], until=found[1])
 
@@ -52,23 +67,47 @@ class Search:
     changing: Set[str]  # GPUs that are to be re-cut
     kept: Mapping[str, Room]  # by GPU
 
+    @property
+    def most(self) -> int:
+        return most(sum(len(node.state.view.gpus) for node in self.here.values()))
+
+    def heads(self, unserved: Sequence[Unserved]) -> list[tuple[Demand, Line]]:
+        """The first job of each line that may gather what it needs, first in line first."""
+        found = []
+        for line in (one.want.line for one in unserved if one.want.line is not None and one.want.places):
+            jobs = self.question.jobs.get(line, ())
+            found += [(demand, line) for demand in islice((d for d in jobs if d.single and d.gathers), 1)]
+        return sorted(found, key=lambda one: one[0].rank)
+
+    def first(self, unserved: Sequence[Unserved]) -> dict[str, Room]:
+        """That of the first in line for whom there may be any, however long it takes."""
+        have = {room.job_id for room in self.kept.values()}
+        for demand, line in self.heads(unserved)[:FIRST_TRIED]:
+            if demand.job_id in have:
+                break
+            spots = self._spots(ends(self.state), line.profiles, line.places or frozenset(), first=True)
+            if spot := min(spots, default=None, key=itemgetter(0)):
+                return {spot[1]: replace(spot[2], job_id=demand.job_id, first=True)}
+        return {}
+
     def rooms(self, unserved: Sequence[Unserved]) -> dict[str, Room]:
         """Further ones for the first jobs that wait in vain, by GPU."""
         found: dict[str, Room] = {}
         have = {room.job_id for room in self.kept.values()}
         when = ends(self.state) if unserved else {}
         best: dict[tuple[tuple[str, ...], frozenset[str]], list[_Spot]] = {}
+        most = self.most
         for one in unserved:
             line, places = one.want.line, one.want.places
             if line is None or places is None:
                 continue
             waiting = [d.job_id for d in self.question.jobs.get(line, ()) if d.single and d.gathers][: one.count]
             for job_id in (job_id for job_id in waiting if job_id not in have):
-                if len(have) >= ROOMS_MAX:
+                if len(have) >= most:
                     return found
                 key = (line.profiles, places)
                 if key not in best:
-                    best[key] = nsmallest(ROOMS_MAX, self._spots(when, *key))
+                    best[key] = nsmallest(most, self._spots(when, *key, first=False))
                 spot = next((spot for spot in best[key] if spot[1] not in found), None)
                 if spot is None:
                     break  # the others find none either
@@ -76,7 +115,7 @@ class Search:
                 have.add(job_id)
         return found
 
-    def _spots(self, when: Ends, profiles: Sequence[str], places: Set[str]) -> Iterator[_Spot]:
+    def _spots(self, when: Ends, profiles: Sequence[str], places: Set[str], *, first: bool) -> Iterator[_Spot]:
         """The best one of each GPU that these profiles fit on."""
         for one in self.question.problem.states:
             shapes = self.question.problem.models[one.model]
@@ -90,13 +129,15 @@ class Search:
             for name, gpu in self.question.sights.of(one) if able else ():
                 free = gpu.uuid not in self.changing and gpu.uuid not in self.kept
                 if free and may_keep(self.state, self.here[name], gpu):
-                    yield from self._best(when, name, gpu, able)
+                    yield from self._best(when, name, gpu, able, first=first)
 
-    def _best(self, when: Ends, name: str, gpu: Gpu, able: Sequence[tuple[int, Room]]) -> Iterator[_Spot]:
+    def _best(
+        self, when: Ends, name: str, gpu: Gpu, able: Sequence[tuple[int, Room]], *, first: bool
+    ) -> Iterator[_Spot]:
         ranked = []
         for nth, asked in able:
             found = in_the_way(self.state, when, self.here[name], gpu, asked.bits)
-            if found is not None and found[0] and found[1] <= self.state.now + AHEAD_S:
+            if found is not None and found[0] and soon_enough(self.state, found[1], first=first):
                 behind, until = found
                 ranked.append(((not until, until, len(behind), nth, asked.start), asked, behind))
         for (never, until, jobs, nth, start), asked, behind in sorted(ranked, key=lambda one: one[0]):

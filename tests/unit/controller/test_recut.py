@@ -151,16 +151,26 @@ def test_no_room_is_kept_over_what_a_guarantee_keeps_idle() -> None:
     assert [world.present[uuid] for uuid in world.idle("n1")] == ["2g.20gb"]
 
 
-def test_nothing_lies_idle_for_room_that_comes_in_hours() -> None:
-    world = cluster(SEVEN)
-    fill(world, "n1", *range(7))
+def test_room_that_comes_in_hours_is_kept_for_the_first_in_line_alone() -> None:
+    """Small jobs that come for ever would else always be before it; for others nothing lies idle for so long."""
+    world = cluster(SEVEN, SEVEN)
+    for name in world.gpus:
+        fill(world, name, *range(7))
     world.jobs = {job: replace(run, limit_s=48 * 3600) for job, run in world.jobs.items()}
-    world.submit("3g.40gb")
+    for _ in range(2):
+        world.submit("3g.40gb")
     passes(world, 2)
-    assert not world.recuts.rooms
-    (waiting,) = world.recuts.waiting
-    assert waiting.jobs == (8,)
-    assert "in the way" in waiting.why
+    (room,) = world.recuts.rooms.values()
+    assert room.job_id == 15
+    assert [waiting.jobs for waiting in world.recuts.waiting] == [(15,), (16,)]
+    assert all("in the way" in waiting.why for waiting in world.recuts.waiting)
+    world.submit("1g.10gb", priority=0)
+    for job in room.behind:  # each ends long before its limit, and none of what it leaves is anybody else's
+        world.end(job)
+        world.release(room.node, job)
+        passes(world, 1)
+    passes(world, 2)
+    assert "3g.40gb" in shapes(world, room.node)
 
 
 def test_a_job_that_takes_what_was_to_go_keeps_it() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_plugin.controller.rooms import ROOMS_MAX
+from slurm_plugin.controller.rooms import ROOMS_MAX, most
 from slurm_plugin.ports import QueuedJob
 from tests.unit.controller import pools
 from tests.unit.controller.pools import SEVEN
@@ -101,14 +101,33 @@ def test_room_of_a_job_that_asks_for_another_class_by_now_is_another_one() -> No
 
 
 def test_nothing_lies_idle_any_longer_once_what_is_in_the_way_may_run_for_hours() -> None:
-    world = full(1)
+    """But for the first in line."""
+    world = full(2)
     world.jobs = {job: replace(run, limit_s=600) for job, run in world.jobs.items()}
+    world.submit("7g.80gb", priority=9)
     world.submit("7g.80gb")
     passes(world, 2)
-    assert world.recuts.rooms
-    world.jobs |= {7: replace(world.jobs[7], limit_s=48 * 3600)}
+    assert sorted(room.job_id for room in world.recuts.rooms.values()) == [15, 16]
+    world.jobs = {job: replace(run, limit_s=48 * 3600) for job, run in world.jobs.items()}
     passes(world, 1)
-    assert not world.recuts.rooms
+    assert [room.job_id for room in world.recuts.rooms.values()] == [15]
+
+
+def test_who_finds_no_room_at_all_leaves_the_first_place_to_the_next() -> None:
+    """Half of the only GPU is foreign, and stays."""
+    world = full(1)
+    world.jobs = {job: replace(run, limit_s=48 * 3600) for job, run in world.jobs.items()}
+    (one,) = world.gpus["n1"]
+    others = tuple(replace(i, foreign=True) if i.start == 0 else i for i in one.instances)
+    world.gpus["n1"] = [replace(one, instances=others)]
+    world.submit("7g.80gb", priority=9)
+    world.submit("3g.40gb")
+    (room,) = world.decide(world.views()).recuts.rooms.values()
+    assert (room.job_id, room.profile, room.start) == (9, "3g.40gb", 4)
+
+
+def test_more_room_is_kept_in_a_large_pool() -> None:
+    assert [most(gpus) for gpus in (0, 8, 64, 1600)] == [ROOMS_MAX, ROOMS_MAX, ROOMS_MAX, 100]
 
 
 def empty(world: World) -> None:
