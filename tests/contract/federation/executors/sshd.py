@@ -44,9 +44,8 @@ class Sshd:
         words = (self.folder / "host_key.pub").read_text().split()[:2]
         self.known_hosts = self.folder / "known_hosts"
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {' '.join(words)}\n")
-        config = _CONFIG.format(
-            port=self.port, folder=self.folder, env="".join(f"SetEnv {k}={v}\n" for k, v in env.items())
-        )
+        wanted = " ".join(f"{name}={value}" for name, value in env.items())  # of several lines the first one counts
+        config = _CONFIG.format(port=self.port, folder=self.folder, env=f"SetEnv {wanted}" if wanted else "")
         (self.folder / "config").write_text(config)
         self._account = account_of(USER)
         os.chown(self.folder / "host_key", self._account.uid, self._account.gid)
