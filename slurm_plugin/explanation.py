@@ -148,6 +148,8 @@ def _details(one: Explanation, clock: Clock) -> Iterator[str]:
         ends = ", ".join(_blocker(job, clock) for job in one.blockers[:LISTED]) + _more(one.blockers)
         at = f", at the latest at {clock(one.free_at)}" if one.free_at else ""
         yield f"it can start when {'this ends' if len(one.blockers) == 1 else 'these end'}{at}: {ends}"
+        if one.planner and one.change is None:
+            yield "nothing of that is kept for it: jobs that come before it, or that start sooner, may take it"
     if one.ahead and one.why in _FOR_ROOM:
         yield f"{_first(one.ahead)} could take the same slices"
     if one.change:
