@@ -67,8 +67,27 @@ def _spans(minors: Collection[int]) -> list[tuple[int, int]]:
 
 
 def attach(cgroup: int, program: bytes, name: str) -> None:
-    """Beside what is there already. Raises OSError."""
-    loaded = _load(program, name)
+    """Beside what is there already. Raises OSError: PermissionError where that is somebody's who shares with nobody."""
+    _attach(cgroup, _load(program, name))
+
+
+def inherit(cgroup: int, parent: int) -> bool:
+    """Put on a cgroup what its parent has in a way that a program below takes the place of, as Slurm's does.
+
+    False: the parent has no program, so what counts is further up. Raises OSError.
+    """
+    flags, ids = _query(parent)
+    for one in () if flags & _ALLOW_MULTI else ids:
+        _attach(cgroup, _bpf(_FD_BY_ID, struct.pack("=III", one, 0, 0)))
+    return bool(ids)
+
+
+def is_bare(cgroup: int) -> bool:
+    """Has it no program of its own, ours or others'? Raises OSError."""
+    return not _query(cgroup)[1]
+
+
+def _attach(cgroup: int, loaded: int) -> None:
     try:
         _bpf(_ATTACH, struct.pack("=IIII", cgroup, loaded, _CGROUP_DEVICE, _ALLOW_MULTI))
     finally:
@@ -84,16 +103,21 @@ def detach(cgroup: int, program_id: int) -> None:
         os.close(loaded)
 
 
-def attached(cgroup: int) -> dict[str, int]:
-    """Our programs on this very cgroup: name -> id. Raises OSError."""
+def attached(cgroup: int, *, above: bool = False) -> dict[str, int]:
+    """Our programs on this very cgroup, or those of the ones above too that hold in it: name -> id. Raises OSError."""
+    names = {_program_name(one): one for one in _query(cgroup, _EFFECTIVE if above else 0)[1]}
+    return {name: one for name, one in names.items() if name.startswith(_OURS)}
+
+
+def _query(cgroup: int, how: int = 0) -> tuple[int, list[int]]:
+    """The flags that its programs were attached with, and their ids."""
     ids = (ctypes.c_uint32 * MAX_PROGRAMS)()
     query = ctypes.create_string_buffer(
-        struct.pack("=IIIIQII", cgroup, _CGROUP_DEVICE, 0, 0, ctypes.addressof(ids), MAX_PROGRAMS, 0)
+        struct.pack("=IIIIQII", cgroup, _CGROUP_DEVICE, how, 0, ctypes.addressof(ids), MAX_PROGRAMS, 0)
     )
     _call(_QUERY, query)
-    count = struct.unpack_from("=I", query.raw, 24)[0]
-    names = {_program_name(one): one for one in ids[: min(count, MAX_PROGRAMS)]}
-    return {name: one for name, one in names.items() if name.startswith(_OURS)}
+    flags, count = (struct.unpack_from("=I", query.raw, at)[0] for at in (12, 24))
+    return flags, ids[: min(count, MAX_PROGRAMS)]
 
 
 def _program_name(program_id: int) -> str:

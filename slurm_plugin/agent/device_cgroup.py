@@ -5,11 +5,13 @@ of the pool's GPUs, but for the job's own, and only ever takes away: the kernel 
 each has a veto. It is attached before a task's first instruction (at its task prolog), and goes when its cgroup goes.
 Nothing about it is remembered: what is attached carries its own name, so an agent that starts anew finds it.
 
-Where Slurm runs on cgroup v2 it is the job's own cgroup. Elsewhere it is one of ours for each run, inside the cgroup
-that the step's slurmstepd is in, and the task is moved there. A kernel without cgroup2 or bpf leaves one lock: the file
-modes.
+Where Slurm runs on cgroup v2 it is the job's own cgroup, or, where Slurm has a program on that one, the step's: Slurm's
+own are on a job, on its steps' folders `user` and on their tasks, and share with nobody. Elsewhere it is one of ours
+for each run, inside the cgroup that the step's slurmstepd is in, and the task is moved there. A kernel without cgroup2
+or bpf leaves one lock: the file modes.
 
-Source: bpf(2); Linux include/uapi/linux/bpf.h, struct bpf_cgroup_dev_ctx.
+Source: bpf(2); Linux include/uapi/linux/bpf.h, struct bpf_cgroup_dev_ctx; kernel/bpf/cgroup.c, compute_effective_progs;
+Slurm 22.05 to 26.05, plugins/cgroup/v2, cgroup_p_constrain_apply.
 """
 
 import contextlib
@@ -89,13 +91,13 @@ class DeviceCgroup:
         try:
             ours = self._path_of(step.pid)
             if (slurms := _slurms(ours, run.job_id)) is not None:
-                _hold(self._mount / slurms, major, denied)
+                self._hold_job(self._mount / slurms, self._mount / ours, major, denied)
                 self._scopes.add((self._mount / slurms).parent)
                 self._came.add(run)
                 return bool(denied)
             folder = self._home(ours) / _name(run)
             folder.mkdir(mode=0o755, exist_ok=True)
-            _hold(folder, major, denied)
+            self._hold(folder, major, denied)
             chain = self._between(pid, step)
             for one in chain[1:] or chain:
                 if f"/{self._path_of(one)}/" != f"/{folder.relative_to(self._mount)}/":
@@ -113,9 +115,8 @@ class DeviceCgroup:
             path = self._path_of(pid)
         except OSError:
             return False
-        if (slurms := _slurms(path, run.job_id)) is not None:
-            return bool(_programs(self._mount / slurms))
-        return f"/{path}/".endswith(f"/{self._folder}/{_name(run)}/") and bool(_programs(self._mount / path))
+        its = _slurms(path, run.job_id) is not None or f"/{path}/".endswith(f"/{self._folder}/{_name(run)}/")
+        return its and bool(_programs(self._mount / path, above=True))
 
     def sweep(self, alive: frozenset[RunKey], jobs: Collection[int] = ()) -> None:
         """Remove the cgroups of runs that are over. Where somebody of such a run lives on, he may open nothing more.
@@ -163,9 +164,44 @@ class DeviceCgroup:
         for scope in self._scopes if run.job_id not in jobs else ():
             yield from scope.glob(f"job_{run.job_id}/step_*/user")
 
+    def _hold_job(self, job: Path, stepd: Path, major: int, denied: Collection[int]) -> None:
+        """Slurm's cgroup of a job, or those of this step and of who comes in by pam_slurm_adopt. Raises OSError."""
+        try:
+            self._hold(job, major, denied)
+        except PermissionError:
+            steps = {job / part for part in stepd.relative_to(job).parts[:1]}
+            if not steps:
+                raise
+            for step in steps | set(job.glob("step_extern")):
+                self._hold(step, major, denied)
+
+    def _hold(self, folder: Path, major: int, denied: Collection[int]) -> None:
+        """Make a program that refuses these the one of ours on this cgroup. Raises OSError.
+
+        The new one is attached before the old goes: in between both must agree, so nothing opens up. Nor does it when
+        ours is the first one here: what held from further up and would no more is put here too.
+        """
+        if not denied:
+            return
+        wanted = bpf.name_of(major, denied)
+        with _opened(folder) as cgroup:
+            there = bpf.attached(cgroup)
+            if wanted not in there:
+                if bpf.is_bare(cgroup):
+                    self._inherit(folder, cgroup)
+                bpf.attach(cgroup, bpf.denial(major, denied), wanted)
+            for name in there.keys() - {wanted}:
+                bpf.detach(cgroup, there[name])
+
+    def _inherit(self, folder: Path, cgroup: int) -> None:
+        for above in folder.parents:
+            with _opened(above) as parent:
+                if bpf.inherit(cgroup, parent) or above == self._mount:
+                    return
+
     def _shut(self, folder: Path, major: int) -> None:
         try:
-            _hold(folder, major, self._pools())
+            self._hold(folder, major, self._pools())
         except OSError as error:
             log.warning("cgroup.not_shut", extra={"cgroup": str(folder), "error": str(error)})
 
@@ -221,26 +257,10 @@ def major_of(devices: Path) -> int | None:
     return next((int(words[0]) for words in lines if words[1:] == [_OWNERS]), None)
 
 
-def _hold(folder: Path, major: int, denied: Collection[int]) -> None:
-    """Make a program that refuses these the one of ours on this cgroup. Raises OSError.
-
-    The new one is attached before the old goes: in between both must agree, so nothing opens up.
-    """
-    if not denied:
-        return
-    wanted = bpf.name_of(major, denied)
-    with _opened(folder) as cgroup:
-        there = bpf.attached(cgroup)
-        if wanted not in there:
-            bpf.attach(cgroup, bpf.denial(major, denied), wanted)
-        for name in there.keys() - {wanted}:
-            bpf.detach(cgroup, there[name])
-
-
-def _programs(folder: Path) -> list[str]:
+def _programs(folder: Path, *, above: bool = False) -> list[str]:
     try:
         with _opened(folder) as cgroup:
-            return list(bpf.attached(cgroup))
+            return list(bpf.attached(cgroup, above=above))
     except OSError:
         return []
 

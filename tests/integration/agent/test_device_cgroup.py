@@ -90,8 +90,9 @@ def slurms(task: Task) -> Iterator[Path | None]:
         (where / "cgroup.procs").write_text(str(pid))
     yield job
     task.end()
-    for folder in (where, where.parent, job, job.parent):
-        folder.rmdir()
+    for folder in (where, where.parent, job / "step_extern", job, job.parent):
+        if folder.exists():
+            folder.rmdir()
 
 
 @pytest.fixture
@@ -224,6 +225,34 @@ def test_where_slurm_has_a_cgroup_of_the_job_that_is_the_one(
     assert task.opens() == reach("null")
     assert not list(homes())
     assert (slurms is not None and len(device_cgroup._programs(slurms)) == 1) is (not WHY_NOT)
+
+
+# Slurm's own device program, as it is where a GRES has devices: no minor 8, and yes to all else.
+SLURMS = (*(0x61, 0x12, 8, 0), *(0x55, 2, 2, 8), *device_program.NONE, *device_program.ALL)
+
+
+@pytest.mark.parametrize("below", [(), ("step_0/user",)], ids=["on the job", "on the step too"])
+def test_it_holds_beside_slurms_own_program_which_goes_on_holding(
+    lock: DeviceCgroup, task: Task, slurms: Path | None, tmp_path: Path, below: tuple[str, ...]
+) -> None:
+    if slurms is None or WHY_NOT:
+        return  # this machine has no second lock, as other tests say
+    slurms_own = device_program.load(SLURMS)
+    levels = [slurms, *(slurms / one for one in below)]
+    (slurms / "step_extern").mkdir()
+    for level in levels:
+        device_program.attach(level, slurms_own)
+    assert task.opens() == set(DEVICES) - {"random"}
+    for _ in range(2):
+        assert lock.confine(RUN, [3], task.pid, task.step)
+        assert task.opens() == {"null"}
+        for level in levels:  # as its next step does
+            device_program.attach(level, slurms_own)
+    assert cgroups(tmp_path).confines(task.pid, RUN)
+    assert lock.confine(RUN, [3, 5], task.pid, task.step)
+    assert task.opens() == {"null", "zero"}
+    assert [len(device_cgroup._programs(slurms / one)) for one in ("step_0", "step_extern", ".")] == [1, 1, 0]
+    os.close(slurms_own)
 
 
 def test_slurms_own_cgroup_of_the_job_is_known_by_its_name() -> None:
