@@ -6,9 +6,10 @@ Told to go on any number of times; a transfer that was cut ends, and goes on whe
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -31,7 +32,8 @@ from federation.tasks import ended
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 32  # transfers; more wait
+MOST_AT_ONCE = 32  # transfers from or to one site; more wait
+MOST_TO_HOME = 8  # of these, those whose files go to folders of one user: their server may hang
 MOST_TOLD = 10  # patterns that meant no file
 TIDY_PAGE = 100  # jobs asked about at once
 MOST_WAITING = 10_000  # transfers that run or wait; more are dropped, and wanted again
@@ -53,6 +55,15 @@ class Progress:
     why: str = ""  # it does not go on
 
 
+class _Home:
+    """What of one site's transfers a user's folders may hold up."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Semaphore(MOST_TO_HOME)
+        self.threads = ThreadPoolExecutor(MOST_TO_HOME, thread_name_prefix="home")
+        self.fetches = 0  # that have it
+
+
 class Mover:
     """`far` tells a site's other end, or None when there is no link. `account` is a user of this host.
 
@@ -71,9 +82,9 @@ class Mover:
         self._engine, self._far, self._account, self._most = engine, far, account, most
         self._tasks: dict[tuple[str, Key], asyncio.Task[None]] = {}
         self._pulls: WeakValueDictionary[Key, Pull] = WeakValueDictionary()  # those that somebody has in hand
-        self._gate = asyncio.Semaphore(MOST_AT_ONCE)
+        self._gates = defaultdict[tuple[str, str], asyncio.Semaphore](lambda: asyncio.Semaphore(MOST_AT_ONCE))
+        self._homes: dict[tuple[str, str], _Home] = {}  # of site and user, while something is fetched
         self._drops = Drops(log, "transfer.dropped")
-        self._homes = ThreadPoolExecutor(thread_name_prefix="homes")  # users' folders, whose server may hang
         self.progress: dict[Key, Progress] = {}  # of those that run, or stopped and are wanted again
 
     def push_inputs(self, site: str, key: Key, spec: JobSpec) -> None:
@@ -104,27 +115,49 @@ class Mover:
     # -- what runs
 
     async def _push(self, site: str, key: Key, progress: Progress) -> None:
-        await push(self._linked(site), self.spool, key, _counter(progress))
+        async with self._gates["push", site]:
+            await push(self._linked(site), self.spool, key, _counter(progress))
 
     async def _fetch(self, site: str, key: Key, outcome: Outcome, progress: Progress) -> None:
-        far = self._linked(site)
+        spec = await self._engine().read(lambda store: store.spec(key.token))
+        user, patterns = (spec.user, spec.outputs) if spec is not None and outcome.started_at is not None else ("", ())
+        del spec  # it has a script, and this may wait for long
+        with self._home(site, user) as home:
+            async with home.gate if patterns else nullcontext(), self._gates["fetch", site]:
+                far, most = self._linked(site), self._most(site)
+                written = await self._pulled(far, key, outcome, most)
+                remark = ""
+                if patterns:
+                    place = await asyncio.to_thread(self.spool.home, key.token)
+                    account = await asked(self._account, place.user)
+                    goal = Goal(folder=Path(place.folder), account=account, patterns=patterns, threads=home.threads)
+                    goal = replace(goal, most_bytes=max(0, most - written))
+                    remark = _no_file(await fetch(far, key, goal, _counter(progress)))
+        await self._engine().results_here(key, remark)
+        await asyncio.to_thread(self.spool.drop_inputs, key.token)
+
+    @contextmanager
+    def _home(self, site: str, user: str) -> Iterator[_Home]:
+        home = self._homes.setdefault((site, user), _Home())
+        home.fetches += 1
+        try:
+            yield home
+        finally:
+            home.fetches -= 1
+            if not home.fetches:
+                del self._homes[site, user]
+                home.threads.shutdown(wait=False)
+
+    async def _pulled(self, far: Far, key: Key, outcome: Outcome, most: int) -> int:
+        """Bytes of its output that came, whatever was claimed."""
+        claimed = outcome.stdout_size + outcome.stderr_size
+        if claimed > most:
+            raise Refused(too_much(claimed, most), hint=MORE)
         pull = self.pull(key)
-        most, written, remark = self._most(site), outcome.stdout_size + outcome.stderr_size, ""
-        if written > most:
-            raise Refused(too_much(written, most), hint=MORE)
         if outcome.wrote:
             await self.unfollow(key)
             await pull.run(far, most)
-        written = sum(one.written for one in pull.streams.values())  # that came, whatever was claimed
-        spec = await self._engine().read(lambda store: store.spec(key.token))
-        if spec is not None and spec.outputs and outcome.started_at is not None:
-            home = await asyncio.to_thread(self.spool.home, key.token)
-            account = await asked(self._account, home.user)
-            goal = Goal(folder=Path(home.folder), account=account, patterns=spec.outputs, threads=self._homes)
-            nothing = await fetch(far, key, replace(goal, most_bytes=max(0, most - written)), _counter(progress))
-            remark = _no_file(nothing)
-        await self._engine().results_here(key, remark)
-        await asyncio.to_thread(self.spool.drop_inputs, key.token)
+        return sum(one.written for one in pull.streams.values())
 
     async def _follow(self, site: str, pull: Pull) -> None:
         await pull.run(self._linked(site), self._most(site))
@@ -171,8 +204,7 @@ class Mover:
         self, kind: str, key: Key, progress: Progress | None, call: Callable[[], Coroutine[None, None, None]]
     ) -> None:
         try:
-            async with self._gate if kind != "follow" else nullcontext():
-                await call()
+            await call()
         except (FedError, OSError) as error:
             log.info("transfer.stopped", extra={"what": kind, "key": str(key), "why": str(error)})
             why = f"{error}. {getattr(error, 'hint', '')}".strip(". ")

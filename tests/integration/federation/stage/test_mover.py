@@ -3,7 +3,9 @@
 And what it remembers of transfers is bounded by those that are wanted yet.
 """
 
+import asyncio
 import logging
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +15,7 @@ from uuid import UUID
 
 import pytest
 
+from federation.access.paths import Folder
 from federation.model.job import Job
 from federation.model.spec import JobSpec, Lease
 from federation.model.states import End, Origin, Outcome
@@ -148,3 +151,91 @@ async def test_transfers_that_find_no_place_are_told_of_together(
     assert [one.getMessage() for one in caplog.records] == ["transfer.dropped"]
     assert mover._drops.count == 8
     await mover.close()
+
+
+DONE = Outcome(end=End.EXITED, exit_code=0, started_at=1.0, ended_at=2.0)
+
+
+class Stuck(Offer):
+    """A site that takes and gives nothing, and says nothing of it."""
+
+    async def results(self, request: pb.ResultsRequest) -> pb.Manifest:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+
+async def test_a_site_that_is_slow_keeps_no_other_site_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(movers, "MOST_TO_HOME", 2 * movers.MOST_AT_ONCE)
+    engine = Engine()
+    sites = {"slow": Stuck(), "hpc": Offer()}
+    mover = Mover(Spool(tmp_path), lambda: engine, sites.get, lambda _: ROOT)
+    keys = [Key(UUID(int=number), 1) for number in range(movers.MOST_AT_ONCE + 1)]
+    for key in keys:
+        mover.spool.begin(key.token, Home(user="root", folder=str(tmp_path)))
+    for key in keys[:-1]:
+        mover.fetch_results("slow", key, DONE)
+    await until(lambda: _is(mover._gates["fetch", "slow"].locked()))
+    mover.fetch_results("hpc", keys[-1], DONE)
+    await until(lambda: _is(engine.here == keys[-1:]))
+    await mover.close()
+
+
+async def test_nor_do_results_keep_inputs_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed: list[Key] = []
+
+    async def push(_far: object, _spool: object, key: Key, _seen: object) -> None:
+        pushed.append(key)
+
+    monkeypatch.setattr(movers, "push", push)
+    monkeypatch.setattr(movers, "MOST_AT_ONCE", 1)
+    mover = Mover(Spool(tmp_path), lambda: Engine(), lambda _: Stuck(), lambda _: ROOT)
+    mover.spool.begin(KEY.token, Home(user="root", folder=str(tmp_path)))
+    mover.fetch_results("hpc", KEY, DONE)
+    await until(lambda: _is(mover._gates["fetch", "hpc"].locked()))
+    mover.push_inputs("hpc", KEY, JobSpec(user="root"))
+    await until(lambda: _is(pushed == [KEY]))
+    await mover.close()
+
+
+class Users(Engine):
+    """Each job is of a user of its token's number."""
+
+    async def read(self, call: Callable[[Store], T]) -> T:
+        def spec(_: object, token: UUID) -> JobSpec:
+            return JobSpec(user=f"user{token.int % 2}", outputs=(b"file",))
+
+        return call(type("Known", (), {"spec": spec})())
+
+
+async def test_a_users_folder_that_hangs_keeps_no_other_user_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of his jobs are over, and on few cores too."""
+    hung, awake, whole = threading.Semaphore(0), threading.Event(), Folder.__init__
+
+    def opened(folder: Folder, path: Path) -> None:
+        if path.name == "hangs":
+            hung.release()
+            awake.wait()
+        whole(folder, path)
+
+    monkeypatch.setattr(Folder, "__init__", opened)
+    (tmp_path / "home").mkdir()
+    engine = Users()
+    mover = Mover(Spool(tmp_path / "spool"), lambda: engine, lambda _: Offer.of(file=b"abc"), lambda _: ROOT)
+    hanging = [Key(UUID(int=2 * number), 1) for number in range(2 * movers.MOST_AT_ONCE)]
+    well = Key(UUID(int=1), 1)
+    for key in hanging:
+        mover.spool.begin(key.token, Home(user="user0", folder=str(tmp_path / "hangs")))
+        mover.fetch_results("hpc", key, DONE)
+    mover.spool.begin(well.token, Home(user="user1", folder=str(tmp_path / "home")))
+    try:
+        for _ in range(movers.MOST_TO_HOME):
+            assert await asyncio.to_thread(hung.acquire, timeout=30.0)
+        mover.fetch_results("hpc", well, DONE)
+        await until(lambda: _is(engine.here == [well]))
+    finally:
+        awake.set()
+    assert (tmp_path / "home/file").read_bytes() == b"abc"
+    await mover.close()
+    await until(lambda: _is(not any(one.name.startswith("home_") for one in threading.enumerate())))
