@@ -29,7 +29,7 @@ from slurm_plugin.controller.offers import Offering, assign, reserve
 from slurm_plugin.controller.opened import settled, taken
 from slurm_plugin.controller.prologs import IN_PROLOG, lost_prologs
 from slurm_plugin.controller.promised import margins
-from slurm_plugin.controller.question import guarantees
+from slurm_plugin.controller.question import guarantees, within
 from slurm_plugin.controller.recut import follow, settle
 from slurm_plugin.controller.recuts import Recuts
 from slurm_plugin.controller.state import (
@@ -44,7 +44,7 @@ from slurm_plugin.controller.state import (
     Serving,
     State,
 )
-from slurm_plugin.controller.wants import Demand, OfferNode
+from slurm_plugin.controller.wants import Demand, Key, OfferNode
 from slurm_plugin.guarantees import Margin
 from slurm_plugin.model import Grant, Step
 from slurm_plugin.pool import Mode, StuckProlog
@@ -177,12 +177,16 @@ def _laid_out(state: State, nodes: Mapping[str, _Node]) -> dict[str, _Node]:
 
 
 def _offering(state: State, nodes: Mapping[str, _Node], wanted: Sequence[Demand]) -> Offering:
+    """Every node is a place of its own here."""
+    here = _here(state, nodes) if state.promises and state.reaches else {}
+    reaches = state.reaches if here else {}
+    wheres: dict[Key, frozenset[str]] = {("reach", name): within(here, reach) for name, reach in reaches.items()}
     return assign(
         [_offer_node(state, node) for node in nodes.values() if is_open(node.state)],
         wanted,
         state.present,
         state.serving,
-        promises=guarantees(state, {}) if state.part is None else (),
+        promises=guarantees(state, wheres) if state.part is None else (),
         part=state.part is not None,
     )
 

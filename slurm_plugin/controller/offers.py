@@ -60,7 +60,8 @@ def assign(
 ) -> Offering:
     """Offer every idle slice. Equal input gives equal output, whatever the order of nodes and demands.
 
-    `promises`: what each lacks is claimed by its own jobs first, and kept idle beyond that. `part`: there are other
+    `promises`: what each lacks is claimed by its own jobs first, and kept idle beyond that; its places are names of
+    nodes. `part`: there are other
     nodes, so a job that needs several gathers here what there is.
     """
     market = _Market(sorted(nodes, key=lambda n: n.name), present, serving, part)
@@ -141,16 +142,16 @@ class _Market:
                 offer = self._kept(piece)
                 self.stock.setdefault(piece.profile, {}).setdefault(offer, {}).setdefault(nth, []).append(piece)
 
-    def claim(self, demand: Demand, most: int | None = None, *, ready: bool = False) -> int:
+    def claim(self, demand: Demand, most: int | None = None, within: frozenset[int] | None = None) -> int:
         """Claim for every element of the demand, or for so many. Returns how many found all they need.
 
-        `ready`: only where Slurm could start it at once.
+        `within`: only on these nodes, and where Slurm could start it at once.
         """
         if demand.key in self.hopeless:
             return 0
-        place = self.places.of(demand)
-        if ready:
-            place = frozenset(nth for nth in place if not self.nodes[nth].closing)
+        place, ready = self.places.of(demand), within is not None
+        if within is not None:
+            place = frozenset(nth for nth in place & within if not self.nodes[nth].closing)
         one = self._claim_single if demand.single else self._claim_many
         wanted = demand.tasks if most is None else most
         for nth in range(wanted):
@@ -173,12 +174,14 @@ class _Market:
         others = [d for d in same if not _is_for(promise, d)]
         before = max(((d.priority, -d.job_id) for d in others), default=(-1, 0))
         first = 0  # slices that the first jobs wait for: no more of them are put first than is lacking
+        places = promise.places
+        within = frozenset(nth for nth, node in enumerate(self.nodes) if places is None or node.name in places)
         for demand in ranked:
             each = demand.count * demand.nodes
             most = min(demand.tasks, left // each) if _is_for(promise, demand) and not demand.passed else 0
             later = (demand.priority, -demand.job_id) < before
             before_it = len(self.popped)
-            got = self.claim(demand, most, ready=True) if most and not later else 0
+            got = self.claim(demand, most, within) if most and not later else 0
             left -= got * each
             if got and promise.account:
                 self.opened[demand.job_id] = self.opened.get(demand.job_id, frozenset()).union(self.popped[before_it:])
@@ -192,7 +195,7 @@ class _Market:
         offer = WITHHELD if promise.account else promise.gres_class
         kept: set[str] = set()
         for profile, was, nth in list(self._supply(promise.gres_class)):
-            while len(kept) < left and nth in self.stock[profile][was]:
+            while nth in within and len(kept) < left and nth in self.stock[profile][was]:
                 kept.add(self.stock[profile][was][nth][-1].uuid)
                 self._pop(profile, was, nth, offer)
         self.kept |= kept

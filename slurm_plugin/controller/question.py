@@ -76,7 +76,7 @@ def ask(
 def _places(state: State, here: Mapping[str, Here], wanted: Sequence[Demand]) -> tuple[_Places, dict[int, list[str]]]:
     """The places, and the nodes chosen for jobs that need several slices of one."""
     offers = [node.offer for node in here.values() if node.offer is not None]
-    sets: dict[Key, frozenset[str]] = {("reach", name): _within(here, reach) for name, reach in state.reaches.items()}
+    sets: dict[Key, frozenset[str]] = {("reach", name): within(here, reach) for name, reach in state.reaches.items()}
     places = Places(offers)
     for demand in fair(wanted, WHERES_MAX)[0]:
         if demand.where not in sets:
@@ -94,7 +94,7 @@ def _places(state: State, here: Mapping[str, Here], wanted: Sequence[Demand]) ->
     return found, homes
 
 
-def _within(here: Mapping[str, Here], reach: Reach) -> frozenset[str]:
+def within(here: Mapping[str, Here], reach: Reach) -> frozenset[str]:
     """The nodes where slices of a class may be cut."""
     found = set()
     for name, node in here.items():

@@ -9,7 +9,7 @@ from slurm_plugin.controller.loans import Account, Loan, Loans
 from slurm_plugin.controller.question import HOPELESS_MAX, WHERES_MAX
 from slurm_plugin.controller.state import WITHHELD
 from slurm_plugin.guarantees import Promise
-from slurm_plugin.planning import Follow, Guarantee, Planning
+from slurm_plugin.planning import Follow, Guarantee, Planning, Reach
 from tests.unit.controller import pools
 from tests.unit.controller.pools import SEVEN, gpu
 from tests.unit.controller.world import World
@@ -330,6 +330,26 @@ def test_what_is_promised_to_an_account_is_kept_for_its_jobs(account: str, start
     world.waiting = {job: replace(one, account=account) for job, one in world.waiting.items()}
     passes(world)
     assert (len(world.jobs) == 3) is starts
+
+
+def test_what_is_promised_is_kept_where_it_counts() -> None:
+    """Any of the four nodes has one; only those of n3 and n4 are what the account was promised."""
+    world = cluster(*[pools.MIXED] * 4)
+    reach = Reach(hosts=frozenset({"n3", "n4"}))
+    world.promises = (replace(promise("3g.40gb", 2, account="physics"), reach=reach),)
+    world.more = {"reaches": {"3g.40gb": reach}}
+    passes(world)
+    assert world.recuts.kept == {"MIG-g3-3g.40gb-4", "MIG-g4-3g.40gb-4"}
+    for _ in range(8):
+        world.submit("3g.40gb")
+    passes(world, 6)
+    of = {one.uuid: node for node, gpus in world.gpus.items() for gpu in gpus for one in gpu.instances}
+    assert sorted(of[uuid] for uuid in world.recuts.kept) in (["n3", "n3"], ["n3", "n4"], ["n4", "n4"])
+    world.submit("3g.40gb", priority=9)
+    (job,) = world.waiting.keys() - set(range(9))
+    world.waiting[job] = replace(world.waiting[job], account="physics")
+    passes(world, 2)
+    assert world.jobs[job].on_nodes[0] in ("n3", "n4")
 
 
 def test_a_guarantee_lacks_nothing_while_it_moves_from_one_gpu_to_another() -> None:
