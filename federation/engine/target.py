@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from federation.engine.attempts import ASK_S, again, ended, poll_s, retry_s, room_poll_s
-from federation.engine.doubts import Doubts
+from federation.engine.doubts import REFUSED_S, Doubts
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, LetGo, Look, Send
 from federation.engine.orphans import Orphans
 from federation.engine.silences import Silences
@@ -88,6 +88,8 @@ class TargetSide(Doubts):
         attempt = Attempt(key=submit.key, origin=origin, pool=submit.pool, user=verdict.user, state=Target.READY)
         if verdict.no is not None and submit.again and submit.pool in self.house.pools:
             return self._doubt(store, replace(attempt, stopped_for=verdict.no, why=verdict.why), submit, now)
+        if verdict.no is not None and not self._may_refuse(origin, now):
+            return [Send(site=origin, message=Busy(key=submit.key, why="too many jobs were refused today"))]
         if verdict.no is not None:
             no = Outcome(end=verdict.no, reason=verdict.why)
             refused = replace(attempt, state=Target.RELEASED, outcome=no, why=verdict.why, ended_at=now.wall)
@@ -303,7 +305,7 @@ class TargetSide(Doubts):
         return effects
 
     def forget(self, store: Store, now: Now) -> int:
-        return store.forget_released(now.wall - TOMBSTONE_S, MOST_DUE)
+        return store.forget_released(now.wall - TOMBSTONE_S, now.wall - REFUSED_S, MOST_DUE)
 
     def _hand_over(self, store: Store, attempt: Attempt, now: Now) -> list[Effect]:
         """A pool that is no more takes nothing; but what it was given before, and forgot, it may remember yet."""

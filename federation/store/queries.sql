@@ -119,6 +119,11 @@ UPDATE attempts SET due_at = :now WHERE (token, attempt) IN (
     SELECT token, attempt FROM attempts WHERE pool = :pool AND state NOT IN ('ended', 'released')
         AND state = 'ready' AND due_at > :now ORDER BY due_at, token LIMIT :most
 )
+-- name: drop_nobodys
+DELETE FROM attempts WHERE (token, attempt) IN (
+    SELECT token, attempt FROM attempts WHERE state = 'released' AND user = '' AND due_at IS NULL AND ended_at < :before
+        ORDER BY ended_at LIMIT :most
+)
 -- name: drop_released
 DELETE FROM attempts WHERE (token, attempt) IN (
     SELECT token, attempt FROM attempts WHERE state = 'released' AND due_at IS NULL AND ended_at < :before

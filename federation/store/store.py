@@ -355,10 +355,14 @@ class Store(Sums):
         self._recent_attempts.clear()
         return self._run("wake_waiting", pool=pool, now=now, most=most)
 
-    def forget_released(self, before: float, most: int) -> int:
-        """Drop tombstones older than this. Until then a late duplicate of a submit finds them. Tells how many."""
+    def forget_released(self, before: float, nobodys_before: float, most: int) -> int:
+        """Drop tombstones older than this. Until then a late duplicate of a submit finds them. Tells how many.
+
+        `nobodys_before`: those of attempts that ran as nobody.
+        """
         self._recent_attempts.clear()
-        return self._run("drop_released", before=before, most=most)
+        nobodys = self._run("drop_nobodys", before=nobodys_before, most=most)
+        return nobodys + self._run("drop_released", before=before, most=most)
 
 
 def _command(row: sqlite3.Row) -> Command:

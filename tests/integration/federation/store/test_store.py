@@ -277,5 +277,5 @@ def test_finished_jobs_are_forgotten_by_age_and_number_but_not_while_something_i
 def test_only_released_attempts_are_forgotten(store: Store) -> None:
     for number, state in enumerate((Target.RELEASED, Target.ENDED, Target.RUNNING)):
         store.save_attempt(attempt(number, state, ended_at=1.0), was=None, told=True)
-    assert store.forget_released(2.0, 10) == 1
+    assert store.forget_released(2.0, 2.0, 10) == 1
     assert [store.attempt(Key(UUID(int=number), 1)) is None for number in range(3)] == [True, False, False]

@@ -5,8 +5,9 @@ from uuid import UUID
 
 import pytest
 
+import federation.engine.doubts
 from federation.engine.attempts import ASK_S, FIRST_POLL_S, FIRST_RETRY_S, MOST_POLL_S
-from federation.engine.doubts import MOST_DOUBTED
+from federation.engine.doubts import MOST_DOUBTED, REFUSED_S
 from federation.engine.effects import Deliver, Effect, Fence, Forget, HandOver, Look
 from federation.engine.silences import HEARD_S
 from federation.engine.target import TOMBSTONE_S
@@ -532,6 +533,50 @@ def test_output_is_kept_until_it_is_released_and_the_attempt_remembered_longer(h
     assert hpc.run(lambda: hpc.engine.forget(hpc.store, hpc.now())) == 1
     again = messages(hpc.hears("edge", Release(key=KEY)), Told)
     assert again[0].record.state is Target.RELEASED
+
+
+def refuse(hpc: Site, first: int, number: int) -> list[Effect]:
+    said: list[Effect] = []
+    for one in range(first, first + number):
+        said += hpc.hears("edge", replace(SUBMIT, key=Key(UUID(int=one), 1), spec=replace(SPEC, user="eve")))
+    return said
+
+
+def test_a_peer_s_refused_jobs_fill_no_journal(hpc: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(federation.engine.doubts, "MOST_REFUSED", 3)
+    assert [one.record.state for one in messages(refuse(hpc, 100, 3), Told)] == [Target.RELEASED] * 3
+    more = refuse(hpc, 103, 2)
+    assert [one.why for one in messages(more, Busy)] == ["too many jobs were refused today"] * 2
+    assert hpc.store.attempt(Key(UUID(int=103), 1)) is None
+    assert messages(refuse(hpc, 100, 1), Told)[0].record.state is Target.RELEASED  # this one is known
+    pending(hpc)  # what is let in is counted by other rules
+    hpc.time += REFUSED_S
+    assert len(messages(refuse(hpc, 105, 1), Told)) == 1
+
+
+def test_what_was_refused_is_forgotten_after_a_day_and_what_ran_is_not(hpc: Site) -> None:
+    running(hpc)
+    hpc.sees(Sight.EXITED, outcome=EXIT)
+    hpc.hears("edge", Release(key=KEY))
+    hpc.run(lambda: hpc.engine.target.forgotten(hpc.store, KEY))
+    refuse(hpc, 100, 3)
+    for passed_s, forgotten in ((REFUSED_S - 1.0, 0), (2.0, 3), (REFUSED_S, 0)):
+        hpc.time += passed_s
+        assert hpc.run(lambda: hpc.engine.forget(hpc.store, hpc.now())) == forgotten
+
+
+def test_cancels_of_what_is_not_known_make_no_more_than_so_many_claims_a_day(
+    hpc: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(federation.engine.doubts, "MOST_DOUBTED", 2)
+    hpc.engine.target.house = replace(hpc.engine.target.house, guests={"edge": replace(GUEST, most_jobs=0)})
+    for number in range(4):
+        key = Key(UUID(int=10 + number), 1)
+        claims = [Fence(pool="gpu", key=key)] if number < 2 else []
+        assert only(hpc.hears("edge", Cancel(key=key, pool="gpu")), Fence) == claims
+        hpc.backend("fenced", key, True)  # none of them waits
+    hpc.time += REFUSED_S
+    assert only(hpc.hears("edge", Cancel(key=key, pool="gpu")), Fence) == [Fence(pool="gpu", key=key)]
 
 
 # -- following
