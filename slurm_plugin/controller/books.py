@@ -45,6 +45,7 @@ class Books:
         self._answered = time.monotonic()
         self._writing = asyncio.Lock()  # two that write one node's counts do so one after the other
         self.query_s = 0.0  # how long the last reading of the queue took
+        self.as_of = 0.0  # monotonic; when the reading of `jobs` began
         self.jobs: tuple[QueuedJob, ...] = ()
         self.nodes: dict[str, SlurmNode] = {}
         self._unknown: set[str] = set()  # of the pool, and not to Slurm, when all were read last
@@ -73,6 +74,7 @@ class Books:
         """
         began = time.monotonic()
         self.jobs = await self._slurm.vgpu_jobs(partitions)
+        self.as_of = began
         self._answered = time.monotonic()
         self.query_s = self._answered - began  # one that failed was long because nobody was there, not by its answer
         pool = set(pool)

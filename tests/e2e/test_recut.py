@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slurm
 SEVENTHS = ("{3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}", "{1g.10gb: 7}")
 FOLLOW = "planning: {follow: queue, batch_window_s: 0.2, hysteresis_s: 1}\n"
 START_S = 10.0  # a job for which the pool re-cuts has started by then
-SMALL = ("--gres=vgpu:1g.10gb", "--time=1")
+SMALL, LIMIT_S = ("--gres=vgpu:1g.10gb", "--time=1"), 60
 WORK_S = 4  # of a job in a stream
 PROMISES = "class 3g.40gb: never fewer than 1 idle, account physics: at least 2 of 1g.10gb"
 UNKNOWN_ERROR = 999  # NVML_ERROR_UNKNOWN
@@ -116,7 +116,7 @@ def test_room_is_kept_for_a_job_under_a_stream_of_small_ones(pair: Live) -> None
     pair.until(lambda: pair.state(first).split() == ["RUNNING"] * 14, "every slice is busy")
     watch = Watch(pair)
     with chaos.beside(watch.run, over=[watch.over]):
-        began = time.monotonic()
+        began, at = time.monotonic(), time.time()
         job = pair.submit("bob", "--gres=vgpu:3g.40gb")
         stream = pair.submit("alice", *SMALL, "--array=1-200", script=f"sleep {WORK_S}")
         pair.until(lambda: explained(pair, job)["blockers"] != [], "it is told who is in the way")
@@ -125,7 +125,8 @@ def test_room_is_kept_for_a_job_under_a_stream_of_small_ones(pair: Live) -> None
         took_s = time.monotonic() - began
     print(f"started {took_s:.2f} s after it was submitted")
     assert {one["job_id"] for one in told["blockers"]} <= ids(pair, first)
-    assert told["free_at"] is not None
+    assert told["free_at"] == max(one["ends_at"] for one in told["blockers"])
+    assert at < told["free_at"] < at + LIMIT_S + 1, "by their time limits"
     assert took_s < WORK_S + 3 + START_S
     states = pair.state(stream).split()
     assert states.count("RUNNING") > 0

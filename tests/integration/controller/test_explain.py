@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.controller import engine
 from slurm_plugin.errors import RequestError
 from slurm_plugin.explanation import Why
 from slurm_plugin.explanation_wire import from_wire
@@ -43,6 +44,16 @@ async def test_a_job_that_waits_is_explained_to_its_user_and_to_root(socket: Pat
             await site.engine.explain(other, 7, None)
         with pytest.raises(RequestError, match="no job 99 waits"):
             await link.explain(99)
+
+
+async def test_a_job_that_came_a_moment_ago_is_known(
+    socket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "POLL_S", 60.0)
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN) as n1, await site.link() as link:
+        await until(lambda: n1.as_offered() == {"1g.10gb": 7})
+        site.slurm.jobs[7] = replace(pools.pending(7, "3g.40gb"), account="physics")
+        assert from_wire(await link.explain(7)).job_id == 7
 
 
 async def test_an_element_of_an_array_is_explained_by_its_own_number(socket: Path, tmp_path: Path) -> None:
