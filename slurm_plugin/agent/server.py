@@ -5,8 +5,9 @@
     task localid=0 ntasks=2
     bind localid=0
 
-Answers are `out TEXT` and `err TEXT` lines, then `exit N`. Values are integers and nothing else. Who calls is the
-kernel's word (SO_PEERCRED), never the caller's.
+Answers are `out TEXT` and `err TEXT` lines, then `exit N`; or `again`, when a user has too many calls at a time: the
+hook calls again until its own limit, as a node may start more tasks at once than there is room for. Values are integers
+and nothing else. Who calls is the kernel's word (SO_PEERCRED), never the caller's.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 LINE_BYTES = 256  # longest request
 READ_S = 5.0  # longest wait for it
 ANSWER_S = 5.0  # longest wait for the caller to take the answer
-CALLS_PER_USER = 512  # at a time; a node starts a task a core at once
+CALLS_PER_USER = 512  # at a time
 CALLS = 4096  # of all users but root, whose prologs and epilogs nobody keeps out
 BACKLOG = 64  # of everybody's socket, and as many are accepted in a row: root's calls wait for no more than these
 ROOTS_BACKLOG = 1024
@@ -77,7 +78,7 @@ class HookServer:
         try:
             if peer.uid and (self._calls[peer.uid] > CALLS_PER_USER or self._calls.total() > CALLS):
                 self._complain("hook.too_many", peer)
-                lines = _no("too many calls at a time")
+                lines = ["again"]
             else:
                 lines = await self._answer(reader, peer)
             writer.write("".join(f"{line}\n" for line in lines).encode())

@@ -44,7 +44,8 @@
 #endif
 #define CONF_NAME "hook.conf" /* beside the binary itself: several sites can live on one machine */
 #define MARKED_MS 1000        /* a task that needs no agent waits no longer for one */
-#define RETRY_MS 50           /* between two tries to connect */
+#define RETRY_MS 50           /* between two tries to connect, or to be heard */
+#define BUSY 256              /* instead of an exit code: the agent has too many calls of this user's now */
 #define ROOTS ".root"          /* behind the socket's path: where prolog and epilog call */
 #define TRIES 3               /* calls whose answer breaks off; an agent that was restarted knows what it did */
 #define LINE_BYTES 16384      /* longest line of an answer */
@@ -223,7 +224,7 @@ static int dial(enum verb verb, const char *path, bool silent, long long until)
     }
 }
 
-/* Acts on one line of the answer. The exit code of an "exit" line, else -1. */
+/* Acts on one line of the answer. The exit code of an "exit" line, BUSY, else -1. */
 static int obey(enum verb verb, char *line)
 {
     if (strncmp(line, "out ", 4) == 0) {
@@ -236,11 +237,13 @@ static int obey(enum verb verb, char *line)
     } else if (strncmp(line, "exit ", 5) == 0) {
         long code = integer(line + 5, 255);
         return code < 0 ? 1 : (int)code;
+    } else if (strcmp(line, "again") == 0) {
+        return BUSY;
     }
     return -1;
 }
 
-/* The answer's exit code; -1 when the agent went away before it gave one, -2 when it took too long. */
+/* The answer's exit code, or BUSY; -1 when the agent went away before it gave one, -2 when it took too long. */
 static int converse(int fd, enum verb verb, const char *request, long long until)
 {
     char text[LINE_BYTES];
@@ -306,7 +309,14 @@ static int ask(enum verb verb, const struct site *site, bool silent)
         *slice = '\0'; /* of an answer that broke off */
         code = converse(fd, verb, request, until);
         close(fd);
+        if (code == BUSY && !silent && now_ms() < until) {
+            poll(NULL, 0, RETRY_MS);
+            code = -1;
+            tries--;
+        }
     }
+    if (code == BUSY)
+        code = -2;
     if (code < 0)
         tell_unless(silent, verb, "this node's agent gave no whole answer", code == -2 ? " in time" : "");
     return code < 0 ? -1 : code;

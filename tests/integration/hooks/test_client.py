@@ -74,6 +74,14 @@ def test_a_task_prolog_prints_what_it_is_told_and_its_refusal_reaches_the_task(h
     assert (refused.returncode, refused.stdout) == (1, "print vgpu: no slice\n")
 
 
+def test_a_task_that_an_agent_with_too_many_calls_turns_away_calls_again(hook: Hook) -> None:
+    """A node may start more tasks of a user at once than his calls are taken."""
+    hook.listen(*[b"again\n"] * 5, b"out export X=1\nexit 0\n")
+    done = hook.run("vgpu-taskprolog")
+    assert (done.returncode, done.stdout) == (0, "export X=1\n")
+    assert len(hook.asked) == 6
+
+
 @pytest.mark.parametrize("name", ["vgpu-prolog", "vgpu-epilog"])
 @pytest.mark.parametrize(
     "answer", [b"err not now\nexit 1\n", b"exit 255\n", b"exit 0", b"", b"\n" * 100, b"exit x\n", b"x" * 20000]
