@@ -47,6 +47,11 @@ class Plan:
     gap: float = 0.0  # at most this share of what could be served best is missed
 
 
+_SHORT = {
+    "best found": "; the best that was found in time",
+    "heuristic": "; by a rule of thumb, no plan was found in time",
+}
+
 Solver = Callable[[Market, float], Answer | None]
 
 
@@ -103,7 +108,7 @@ def _plan(problem: Problem, solver: Solver) -> Plan:
         steps=steps,
         served=tuple(_served(asked, answer)),
         unserved=left,
-        why=_why(asked, steps, left),
+        why=_why(asked, steps, left) + _SHORT.get(answer.solver, ""),
         solver=answer.solver,
         gap=answer.gap,
     )

@@ -177,6 +177,7 @@ def test_a_solver_without_an_answer_leaves_a_plan_that_says_so() -> None:
     asked = problem([(gpu(idle=SEVEN), 10)], line("3g.20gb", 9), line("4g.20gb", 3))
     found = plan(asked, lambda *_: None)
     assert found.solver == "heuristic"
+    assert found.why.endswith("by a rule of thumb, no plan was found in time")
     assert served(found) == {"3g.20gb": 9, "4g.20gb": 3}
     assert after(found, asked)
 
