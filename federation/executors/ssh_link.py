@@ -28,7 +28,8 @@ from federation.tasks import ended
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-CHANNELS = 6  # at once; sshd allows 10 by default, and other people's are among them
+CHANNELS = 5  # at once; sshd allows 10 by default, and those that it has not cleared away yet are among them
+OPENS, AGAIN_S = 10, 0.3  # to open one, when it has too many
 MAX_WAITING = 256  # calls for their turn; one more is refused at once
 MAX_OUTPUT = 64 << 20  # bytes of one stream of a command
 CONNECT_S = 20.0
@@ -193,10 +194,7 @@ class SshLink:
 
     def _run(self, transport: paramiko.Transport, script: str, limit_s: float) -> Said:
         deadline = time.monotonic() + limit_s
-        try:
-            channel = transport.open_session(timeout=min(limit_s, CONNECT_S))
-        except _BROKEN as error:
-            raise Unavailable(f"{self._login.host} opens no channel: {error}") from None
+        channel = self._channel(transport, min(limit_s, CONNECT_S))
         try:
             channel.settimeout(limit_s)
             channel.exec_command("/bin/sh -s")
@@ -208,12 +206,20 @@ class SshLink:
         finally:
             _close(channel)
 
+    def _channel(self, transport: paramiko.Transport, limit_s: float) -> paramiko.Channel:
+        tries = 0
+        while True:
+            try:
+                return transport.open_session(timeout=limit_s)
+            except _BROKEN as error:
+                tries += 1
+                if tries == OPENS or not isinstance(error, paramiko.ChannelException):
+                    raise Unavailable(f"{self._login.host} opens no channel: {error}") from None
+            time.sleep(AGAIN_S)
+
     def _with_files(self, use: Callable[[paramiko.SFTPClient], T]) -> T:
         transport = self._transport()
-        try:
-            channel = transport.open_session(timeout=CONNECT_S)
-        except _BROKEN as error:
-            raise Unavailable(f"{self._login.host} opens no channel: {error}") from None
+        channel = self._channel(transport, CONNECT_S)
         try:
             channel.settimeout(ANSWER_S)
             channel.invoke_subsystem("sftp")
