@@ -20,7 +20,7 @@ class AgentConfig:
     controller: str  # host:port
     controller_uid: int = 0  # the user the controller runs as: root or SlurmUser
     socket: Path = Path("/run/vgpu/agent.sock")
-    state_dir: Path = Path("/var/lib/vgpu/agent")
+    state_dir: Path = Path("/var/lib/vgpu-agent")
     proc_root: Path = Path("/proc")  # where driver/nvidia/capabilities is
     dev_root: Path = Path("/dev")  # where nvidia-caps is
     slurm_bin: Path | None = None  # folder of squeue, scontrol, scancel; None: on PATH

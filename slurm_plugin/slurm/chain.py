@@ -51,9 +51,9 @@ SystemCallArchitectures=native
 WantedBy=multi-user.target
 """
 
-# Its own folder only: what lies beside it may be another user's, who runs the controller.
+# Not below the controller's: on a host with both, systemd makes all in that one the controller's user's.
 _OF_AGENT = """\
-StateDirectory=vgpu/agent
+StateDirectory=vgpu-agent
 RuntimeDirectory=vgpu
 # The hooks' socket and the grants outlive a restart of the daemon.
 RuntimeDirectoryPreserve=yes"""

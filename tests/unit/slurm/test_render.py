@@ -3,7 +3,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
+from slurm_plugin.agent.config import parse_config
 from slurm_plugin.pool import NodeGroup, PoolConfig
 from slurm_plugin.slurm import chain, conf_files, render
 from slurm_plugin.slurm.checks import check
@@ -85,6 +87,17 @@ def test_what_is_rendered_passes_the_checks() -> None:
 )
 def test_the_examples_in_configs_are_what_is_rendered(path: str, text: str) -> None:
     assert (CONFIGS / path).read_text() == text
+
+
+def test_what_an_agent_keeps_is_in_no_folder_of_the_controllers_user() -> None:
+    """Where both are on one host, systemd gives all in a StateDirectory to the unit's user, and agents refuse it."""
+    own, theirs = (
+        {line.partition("=")[2] for line in unit(SIDE).splitlines() if line.startswith("StateDirectory=")}
+        for unit in (chain.agent_unit, chain.controller_unit)
+    )
+    assert (own, theirs) == ({"vgpu-agent"}, {"vgpu"})
+    config = parse_config(yaml.safe_load((CONFIGS / "agent.yaml").read_text()))
+    assert {config.state_dir, parse_config({"controller": "ctl:6820"}).state_dir} == {Path("/var/lib/vgpu-agent")}
 
 
 @pytest.mark.parametrize("unit", sorted((CONFIGS / "systemd").glob("*.service")), ids=lambda path: path.stem)
