@@ -189,6 +189,10 @@ class Runner:
     async def inputs_here(self, key: Key) -> None:
         await self.act(lambda store: self.engine.target.inputs_here(store, key, self._clock()))
 
+    async def moved(self, site: str, size: int, seconds: float) -> None:
+        """So much of one job's input travelled there."""
+        await self._writer.run(lambda _: self.engine.sites.moved(site, size, seconds))
+
     async def results_here(self, key: Key, remark: str = "") -> None:
         await self.act(lambda store: self.engine.follower.fetched(store, key, self._clock(), remark))
 

@@ -14,6 +14,10 @@ SILENT_S = 20.0  # a site that was not heard for longer, though there seems to b
 WARY_S = 60.0  # a pool that had no room when asked, whatever its site told, gets only so many jobs for that long
 WARY_JOBS = 16  # each time that its site tells of room
 JOURNAL_S = 60.0  # between two new journals of one site: for each all jobs there are asked about again
+FIRST_BYTE_S = 1e-7  # what a byte to a site is taken to need before one has travelled
+NEWEST = 0.3  # what the newest transfer counts of that
+MOVES_S = 1e-3  # the least that a transfer takes
+LEAST_MOVED = 1 << 20  # bytes: less tells of other things than the link
 MAX_POOLS = 1000  # of all sites together; more are not considered
 
 
@@ -24,6 +28,7 @@ class Site:
     rooms: dict[str, Room] = field(default_factory=dict)
     full_at: dict[str, float] = field(default_factory=dict)  # pools that had no room when asked, and when that was
     linked: bool = False
+    byte_s: float = FIRST_BYTE_S  # what a byte of a job's input takes to get there: of the last ones that did
     follow_at: float = 0.0  # when it is to be followed next
     journal_at: float = -math.inf  # when it last told of a new journal, and that was looked into
 
@@ -87,6 +92,12 @@ class Sites:
         """It has let a job of ours in."""
         self._sites[site].has(pool, -1)
 
+    def moved(self, site: str, size: int, seconds: float) -> None:
+        """So much of one job's input has travelled there. A site that is no more is none to learn of."""
+        if site in self._sites and size >= LEAST_MOVED:
+            known = self._sites[site]
+            known.byte_s += (max(seconds, MOVES_S) / size - known.byte_s) * NEWEST
+
     def chose(self, pool: Pool, left: Room) -> None:
         """For a job of ours. Its CPUs and slices are no other's, until its site tells anew."""
         self._sites[pool.site].rooms[left.pool] = left
@@ -116,6 +127,7 @@ class Sites:
                 linked=site.linked and now.mono - site.heard <= SILENT_S,
                 local=site.name == self.own,
                 cools_for_s=self.breaker(f"{site.name}/{room.pool}").cools_for(now.mono),
+                bytes_per_s=1 / site.byte_s,
                 sent=jobs[Origin.SENDING, site.name, room.pool] + jobs[Origin.UNKNOWN, site.name, room.pool],
             )
             for site in self._sites.values()

@@ -6,6 +6,7 @@ Told to go on any number of times; a transfer that was cut ends, and goes on whe
 import asyncio
 import logging
 import os
+import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,8 @@ class Engine(Journal, Protocol):
     """What a runner is to the mover."""
 
     async def results_here(self, key: Key, remark: str = "") -> None: ...
+
+    async def moved(self, site: str, size: int, seconds: float) -> None: ...
 
 
 @dataclass(slots=True)
@@ -116,7 +119,9 @@ class Mover:
 
     async def _push(self, site: str, key: Key, progress: Progress) -> None:
         async with self._gates["push", site]:
-            await push(self._linked(site), self.spool, key, _counter(progress))
+            began = time.monotonic()
+            size = await push(self._linked(site), self.spool, key, _counter(progress))
+        await self._engine().moved(site, size, time.monotonic() - began)
 
     async def _fetch(self, site: str, key: Key, outcome: Outcome, progress: Progress) -> None:
         spec = await self._engine().read(lambda store: store.spec(key.token))

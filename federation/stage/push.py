@@ -17,8 +17,8 @@ from federation.wire.convert import key_to_wire
 ROUNDS = 3  # times that what is missing is sent
 
 
-async def push(far: Far, spool: Spool, key: Key, seen: Seen) -> None:
-    """Returns when the far side has put all files together. Raises Unavailable, Refused."""
+async def push(far: Far, spool: Spool, key: Key, seen: Seen) -> int:
+    """Returns when the far side has put all files together: how many bytes travelled. Raises Unavailable, Refused."""
     try:
         manifest = await asyncio.to_thread(spool.inputs, key.token)
     except FileNotFoundError:
@@ -30,13 +30,20 @@ async def push(far: Far, spool: Spool, key: Key, seen: Seen) -> None:
     wire = key_to_wire(key)
     missing = [one async for one in _missing(far, wire, list(where))]
     seen((len(where) - len(missing)) * CHUNK_BYTES)
+    sent = 0
+
+    def travelled(count: int) -> None:
+        nonlocal sent
+        sent += count
+        seen(count)
+
     for _ in range(ROUNDS):
         if missing:
-            await far.put(_chunks(spool, key.token, wire, [(one, *where[one]) for one in missing], seen))
+            await far.put(_chunks(spool, key.token, wire, [(one, *where[one]) for one in missing], travelled))
         reply = await far.commit(pb.CommitRequest(key=wire, manifest=manifest))
         missing = [one for one in reply.missing if one in where]
         if not reply.missing:
-            return
+            return sent
     raise Unavailable("the far side says again and again that chunks are missing")
 
 

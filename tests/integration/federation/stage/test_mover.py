@@ -5,9 +5,11 @@ And what it remembers of transfers is bounded by those that are wanted yet.
 
 import asyncio
 import logging
+import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -16,18 +18,21 @@ from uuid import UUID
 import pytest
 
 from federation.access.paths import Folder
+from federation.engine.sites import FIRST_BYTE_S, LEAST_MOVED
 from federation.model.job import Job
 from federation.model.spec import JobSpec, Lease
 from federation.model.states import End, Origin, Outcome
 from federation.model.token import Key
+from federation.ports import now
 from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage import mover as movers
 from federation.stage.mover import Mover
 from federation.stage.spool import Home, Spool
 from federation.store.opening import in_memory
 from federation.store.store import Store
-from tests.integration.federation.site import until
-from tests.integration.federation.stage.bench import KEY, ROOT, Offer
+from tests.integration.federation.daemons import passable
+from tests.integration.federation.site import Net, linked, until
+from tests.integration.federation.stage.bench import KEY, ROOT, Far, Offer, file_of
 
 T = TypeVar("T")
 
@@ -35,6 +40,9 @@ T = TypeVar("T")
 class Engine:
     def __init__(self) -> None:
         self.here: list[Key] = []
+
+    async def moved(self, site: str, size: int, seconds: float) -> None:
+        """Of no use to it."""
 
     async def read(self, call: Callable[[Store], T]) -> T:
         spec = JobSpec(user="root", outputs=(b"file",))
@@ -115,8 +123,9 @@ async def test_how_far_it_came_is_forgotten_when_it_is_through_or_its_attempt_is
 
 
 async def test_inputs_that_are_through_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def pushed(*_: object) -> None:
+    async def pushed(*_: object) -> int:
         """All there."""
+        return 0
 
     monkeypatch.setattr(movers, "push", pushed)
     mover = Mover(Spool(tmp_path), lambda: Engine(), lambda _: Offer(), lambda _: ROOT)
@@ -124,6 +133,37 @@ async def test_inputs_that_are_through_are_not_remembered(tmp_path: Path, monkey
     assert list(mover.progress) == [KEY]
     await until(lambda: _is(not mover._tasks))
     assert mover.progress == {}
+
+
+async def test_how_fast_inputs_travelled_is_heeded_where_the_next_job_is_placed(tmp_path: Path) -> None:
+    net, data = Net(tmp_path), os.urandom(LEAST_MOVED)
+    edge, hpc = net.site("edge", "hpc"), net.site("hpc", "edge")
+    with passable() as folder:
+        far, spool = Far(folder, [file_of(b"data", data)]), Spool(tmp_path / "spool")
+        (spool.begin(KEY.token, Home(user="root", folder=str(tmp_path))) / "0").write_bytes(data)
+        spool.finish(KEY.token, pb.Manifest(files=far.files))
+        async with edge.up() as runner, hpc.up() as other:
+            await linked(edge, hpc)
+            await other.tell_rooms()
+
+            async def speeds() -> list[float]:
+                pools = await runner.read(lambda _: runner.engine.sites.pools(Counter(), now()))
+                return [pool.bytes_per_s for pool in pools if pool.site == "hpc"]
+
+            async def known() -> bool:
+                return await speeds() not in ([], [1 / FIRST_BYTE_S])
+
+            await until(lambda: _true(speeds()))
+            assert not await known()
+            mover = Mover(spool, lambda: runner, lambda _: far.near, lambda _: ROOT)
+            mover.push_inputs("hpc", KEY, JobSpec(user="root"))
+            await until(known)
+            assert far.here == [KEY]
+            await mover.close()
+
+
+async def _true(found: Awaitable[list[float]]) -> bool:
+    return bool(await found)
 
 
 async def test_a_fault_of_ours_says_that_it_does_not_go_on(
@@ -183,8 +223,9 @@ async def test_a_site_that_is_slow_keeps_no_other_site_waiting(tmp_path: Path, m
 async def test_nor_do_results_keep_inputs_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pushed: list[Key] = []
 
-    async def push(_far: object, _spool: object, key: Key, _seen: object) -> None:
+    async def push(_far: object, _spool: object, key: Key, _seen: object) -> int:
         pushed.append(key)
+        return 0
 
     monkeypatch.setattr(movers, "push", push)
     monkeypatch.setattr(movers, "MOST_AT_ONCE", 1)
