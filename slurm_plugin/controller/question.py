@@ -25,7 +25,8 @@ WHERES_MAX = 64  # sets of nodes that waiting jobs may have; jobs with further o
 SEVERAL_MAX = 8  # jobs that need several slices of a node and are planned for at once
 HOPELESS_MAX = 32  # kinds of such jobs that no node could serve, and after which nobody else is looked for
 HOPELESS_OF_A_USER = 4  # ... of one user, whose others are looked for when those of all have been
-TIERS = (1, 2, 4, 8, 16, 32, 64)  # so many slices are served strictly in turn; further ones by their age
+STRICT = 4  # so many runs of jobs that ask for the same are served strictly in turn
+TIERS = (4, 16, 64)  # ... and further slices so many together, by their age
 AGE_S = 60.0  # ages are told apart by so much: a plan does not differ by a second
 
 _Capacity = Callable[[GpuState, tuple[str, ...]], tuple[int, int, int]]  # of a GPU for a class, see `_capacity`
@@ -194,12 +195,15 @@ def _lines(
     state: State, wanted: Sequence[Demand], places: _Places, homes: Mapping[int, Sequence[str]]
 ) -> tuple[tuple[Line, ...], dict[Line, list[Demand]]]:
     growing: dict[Key, _Growing] = {}
-    before = 0
+    last, runs, before = None, 0, 0
     for demand in wanted:
-        name, tier = demand.gres_class, bisect_right(TIERS, before)
+        name = demand.gres_class
         account = demand.account if _promised(state, demand) else ""
         age_s = state.now - demand.submitted_at if demand.submitted_at else 0.0
         bundle = "" if demand.single else str(demand.job_id)
+        if runs <= STRICT and last != (same := (name, demand.where, account, bundle)):
+            last, runs = same, runs + 1
+        tier = runs - 1 if runs <= STRICT else STRICT + bisect_right(TIERS, before)
         for allowed, count in _shares(state, demand, places, homes):
             one = growing.get(key := (name, tier, allowed, account, bundle))
             if one is None:
@@ -215,7 +219,7 @@ def _lines(
                 one = growing[key] = _Growing(line)
             one.count, one.age_s = one.count + count, max(one.age_s, age_s)
             one.jobs.append(demand)
-            before += count
+            before += count if runs > STRICT else 0
     whole = {replace(one.line, count=one.count, age_s=one.age_s // AGE_S * AGE_S): one.jobs for one in growing.values()}
     return tuple(whole), whole
 

@@ -162,8 +162,9 @@ def test_room_that_comes_in_hours_is_kept_for_the_first_in_line_alone() -> None:
     passes(world, 2)
     (room,) = world.recuts.rooms.values()
     assert room.job_id == 15
-    assert [waiting.jobs for waiting in world.recuts.waiting] == [(15,), (16,)]
-    assert all("in the way" in waiting.why for waiting in world.recuts.waiting)
+    (waiting,) = world.recuts.waiting
+    assert waiting.jobs == (15, 16)
+    assert "in the way" in waiting.why
     world.submit("1g.10gb", priority=0)
     for job in room.behind:  # each ends long before its limit, and none of what it leaves is anybody else's
         world.end(job)
@@ -171,6 +172,14 @@ def test_room_that_comes_in_hours_is_kept_for_the_first_in_line_alone() -> None:
         passes(world, 1)
     passes(world, 2)
     assert "3g.40gb" in shapes(world, room.node)
+
+
+def test_a_larger_job_is_not_served_before_one_that_comes_first() -> None:
+    world = cluster(SEVEN, SEVEN, SEVEN)
+    for name, priority in (("7g.80gb", 900), ("7g.80gb", 900), ("2g.20gb", 800), ("7g.80gb", 1)):
+        world.submit(name, priority=priority)
+    passes(world, 4)
+    assert list(world.waiting) == [4]
 
 
 def test_a_job_that_takes_what_was_to_go_keeps_it() -> None:
