@@ -153,7 +153,8 @@ def follow(state: State, here: Mapping[str, Here], demands: Sequence[Demand], la
         return replace(now, targets={}, rooms={}, lacking_since=0.0)
     state = replace(state, recuts=now)
     since = (now.lacking_since or state.now) if lacking else 0.0
-    if lacking and abs(state.now - since) < state.config.planning.batch_window_s:
+    fresh = state.begins or not before.looked_at  # what was kept before this controller started would be lost meanwhile
+    if lacking and not fresh and abs(state.now - since) < state.config.planning.batch_window_s:
         return replace(now, lacking_since=since, why="begins in a moment, others may come along (batch_window_s)")
     answer = _answer(state, here, demands, lacking=lacking)
     if answer is None:

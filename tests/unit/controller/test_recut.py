@@ -78,6 +78,7 @@ def test_nothing_is_cut_where_layouts_are_the_admins() -> None:
 
 def test_requests_that_come_together_are_planned_together() -> None:
     world = cluster(SEVEN, planning=replace(FOLLOW, batch_window_s=1.0))
+    passes(world)
     world.submit("3g.40gb")
     passes(world)
     assert shapes(world, "n1") == ["1g.10gb"] * 7
@@ -86,6 +87,14 @@ def test_requests_that_come_together_are_planned_together() -> None:
     passes(world)
     assert shapes(world, "n1") == ["3g.40gb", "3g.40gb"]
     assert len(world.jobs) == 2
+
+
+def test_a_controller_that_begins_waits_for_no_others() -> None:
+    """What was kept for a job by the one before it is offered to others until there is a plan."""
+    world = cluster(SEVEN, planning=replace(FOLLOW, batch_window_s=60.0))
+    world.submit("3g.40gb")
+    passes(world)
+    assert "3g.40gb" in shapes(world, "n1")
 
 
 def test_a_gpu_that_was_recut_stays_so_for_a_while() -> None:
