@@ -22,6 +22,7 @@ from federation.executors.layout import Ending, Record
 from federation.executors.slices import Slices
 from federation.executors.slurm_commands import Row, Where
 from federation.executors.slurm_states import end_of, failed, is_over
+from federation.executors.waits import Waits
 from federation.model.messages import Room
 from federation.model.spec import JobSpec
 from federation.model.states import End, Outcome
@@ -46,7 +47,7 @@ class SlurmPool:
     name: str
     where: Where = field(default_factory=Where)
     most_jobs: int = 10_000
-    starts_in_s: float = 0.0  # what to tell of a job that does not fit now
+    starts_in_s: float = 0.0  # what to tell of a job that does not fit now, where the queue does not
     price_per_hour: float = 0.0
     gpu_price_per_hour: float = 0.0
     catalogue: Path = Path(DEFAULT_PATH)  # of slices, where Slurm's commands run
@@ -59,6 +60,7 @@ class SlurmExecutor:
         self._pool, self._host = pool, host
         self._accounting = True  # until Slurm says that there is none
         self._slices = Slices(host, pool.catalogue, pool.where)
+        self._waits = Waits(host, pool.where)
 
     async def room(self) -> Room:
         pool = self._pool
@@ -75,7 +77,7 @@ class SlurmExecutor:
             slices=offer.slices,
             complete=offer.complete,
             free_jobs=pool.most_jobs,
-            starts_in_s=pool.starts_in_s,
+            starts_in_s=await self._waits.starts_in_s() or pool.starts_in_s,
             price_per_hour=pool.price_per_hour,
             gpu_price_per_hour=pool.gpu_price_per_hour,
         )

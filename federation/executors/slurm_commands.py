@@ -17,6 +17,8 @@ NAMES_A_CALL = 500  # of 35 bytes or more: one argument may have 128 KiB
 WARNED_S = 60  # how long before its limit a job is warned that does not say; Slurm's own default
 SINCE_SLACK_S = 3600.0  # clocks of the hosts may differ
 MAX_DAYS = 24_855  # longer is without limit
+MOST_DIGITS = 12  # of a time
+_WAITS_FOR_ROOM = ("None", "Resources", "Priority")
 _FIELDS = 5
 _NOWHERE = frozenset({"", "(null)", "None assigned"})  # nodes of a job that was never given any
 
@@ -158,6 +160,29 @@ def parse_room(text: str, name: str) -> tuple[Room, frozenset[str]]:
         most_memory_mib=_most(row[5] for row in up),
     )
     return room, frozenset(one.split(":")[0].strip() for row in up for one in row[6].split(","))
+
+
+def waits(where: Where) -> list[str]:
+    """Times are Unix seconds: the command has to run with SLURM_TIME_FORMAT=%s."""
+    partition = [f"--partition={where.partition}"] if where.partition else ["--all"]
+    states = "--states=PENDING,RUNNING"
+    return ["squeue", "--noheader", *partition, "--local", states, "-o", "%T|%S|%e|%r"]
+
+
+def parse_waits(text: str) -> float:
+    """Unix seconds of the last start that Slurm foresees of what waits for room, or, when nothing does, of the next end
+    by a time limit; 0: it tells neither. Raises ValueError.
+    """
+    rows = [line.split("|", 3) for line in text.splitlines()]
+    if any(len(row) != 4 for row in rows):
+        raise ValueError(text[:80])
+    if waiting := [start for state, start, _, why in rows if state == "PENDING" and why.strip() in _WAITS_FOR_ROOM]:
+        return max(map(_at, waiting))
+    return min((at for state, _, end, _ in rows if state == "RUNNING" and (at := _at(end))), default=0.0)
+
+
+def _at(told: str) -> float:
+    return float(told) if told.isascii() and told.isdecimal() and len(told) <= MOST_DIGITS else 0.0
 
 
 def _most(told: Iterable[str]) -> int:

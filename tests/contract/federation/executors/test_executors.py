@@ -226,6 +226,18 @@ async def test_room_is_what_is_idle(rig: Rig) -> None:
     assert room.most_cpus > 0
 
 
+async def test_what_does_not_fit_now_waits_for_what_runs_by_its_time_limit(rig: Rig) -> None:
+    most_cpus = (await rig.executor.room()).most_cpus
+    key = await rig.submit(ONCE, cpus=most_cpus, time_limit_s=600)
+    await rig.until(key, Sight.RUNNING)
+    rig.restart()
+    assert 400 < (await rig.executor.room()).starts_in_s <= 720  # Slurm's limit is later, and in minutes
+    (await rig.wrote(key, "ran")).with_name("go-on").touch()
+    await rig.ended(key)
+    rig.restart()
+    assert (await rig.executor.room()).starts_in_s == 0
+
+
 async def gone(pid: int) -> None:
     async with asyncio.timeout(30):
         while runs(pid):  # noqa: ASYNC110

@@ -296,3 +296,18 @@ async def test_what_is_fenced_is_taken_out_of_slurm_as_far_as_that_is_possible()
     assert (host.fenced, host.asked) == ([KEY], ["scancel"])
     seen = await look(Host(Record(uid=1001, claim=Claim(fence=True))))
     assert seen == Seen(sight=Sight.FENCED)
+
+
+SINFO = "8/0/0/8|infinite|up|batch*|8|4000|(null)\n"
+
+
+async def test_when_there_is_room_is_told_by_the_queue_asked_now_and_then_and_else_by_its_file() -> None:
+    pool = SlurmPool(name="hpc", starts_in_s=900.0)
+    host = Host(WAITING, {"sinfo": SINFO, "squeue": f"RUNNING|1000|{time.time() + 500:.0f}|None\n"})
+    executor = SlurmExecutor(pool, host)
+    for _ in range(2):
+        assert 400 < (await executor.room()).starts_in_s <= 501
+    assert host.asked.count("squeue") == 1
+    for silent in (SILENT, "?\n", ""):
+        room = await SlurmExecutor(pool, Host(WAITING, {"sinfo": SINFO, "squeue": silent})).room()
+        assert (room.free_jobs, room.starts_in_s) == (pool.most_jobs, 900.0)

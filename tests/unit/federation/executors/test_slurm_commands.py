@@ -133,7 +133,30 @@ def test_a_warning_before_the_limit_comes_as_long_before_the_users_own(
     assert not any(word.startswith("--signal") for word in commands.submit(KEY, SPEC, "/spool/x", Where()))
 
 
-@pytest.mark.parametrize("asks", [commands.room, slurm_slices.query])
+@pytest.mark.parametrize(
+    ("queue", "at"),
+    [
+        ("", 0.0),
+        ("RUNNING|1000|5000|None\nRUNNING|1000|3000|None\n", 3000.0),  # nothing waits: room is there at the next end
+        ("RUNNING|1000|N/A|None\n", 0.0),  # it has no limit
+        (
+            "RUNNING|1000|3000|None\nPENDING|N/A|N/A|Dependency\n",
+            3000.0,
+        ),  # that one is before nobody
+        ("RUNNING|1000|3000|None\nPENDING|3000|9000|Resources\nPENDING|7000|9000|Priority\n", 7000.0),
+        ("RUNNING|1000|3000|None\nPENDING|N/A|N/A|Priority\n", 0.0),  # who is behind it waits longer than for that end
+    ],
+)
+def test_when_there_is_room_is_what_the_queue_foresees(queue: str, at: float) -> None:
+    assert commands.parse_waits(queue) == at
+
+
+def test_a_queue_that_can_t_be_read_foresees_nothing() -> None:
+    with pytest.raises(ValueError, match="slurm_load_jobs"):
+        commands.parse_waits("slurm_load_jobs error: Zero Bytes were transmitted\n")
+
+
+@pytest.mark.parametrize("asks", [commands.room, commands.waits, slurm_slices.query])
 def test_sinfo_is_given_a_partition_or_told_to_show_all_and_never_both(asks: Callable[[Where], list[str]]) -> None:
     assert "--all" in asks(Where())
     named = asks(Where(partition="gpu"))
