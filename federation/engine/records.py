@@ -26,10 +26,10 @@ class Records:
         self._full: set[str] = set()
         self._wakes: Counter[str] = Counter()
 
-    def _known(self, store: Store, origin: str, key: Key) -> Attempt | None:
-        """Nobody is told of, or may touch, another site's attempt; its token is 74 random bits."""
+    def _is_anothers(self, store: Store, origin: str, key: Key) -> bool:
+        """Nobody is told of, or may touch, another site's attempt. Sites that had one before know its token."""
         known = store.attempt(key)
-        return known if known is not None and known.origin == origin else None
+        return known is not None and known.origin != origin
 
     def _saved(self, store: Store, attempt: Attempt, was: Attempt | None, *, told: bool = True) -> list[Effect]:
         attempt = store.save_attempt(attempt, was=was, told=told)

@@ -60,13 +60,15 @@ class TargetSide(Doubts):
 
     def message(self, store: Store, origin: str, message: FromOrigin, now: Now) -> list[Effect]:
         self._silences.heard(origin, now)
+        if not isinstance(message, Follow) and self._is_anothers(store, origin, message.key):
+            return []
         match message:
             case Submit():
                 return self._submit(store, origin, message, now)
             case Cancel():
                 return self._cancel(store, origin, message, now)
             case Signal():
-                return self._signal(store, origin, message)
+                return self._signal(store, message)
             case Release():
                 return self._release(store, origin, message, now)
             case Follow():
@@ -75,7 +77,7 @@ class TargetSide(Doubts):
     # -- what origins ask
 
     def _submit(self, store: Store, origin: str, submit: Submit, now: Now) -> list[Effect]:
-        if (known := self._known(store, origin, submit.key)) is not None:
+        if (known := store.attempt(submit.key)) is not None:
             return self._resubmitted(store, known, submit)
         if not store.may_accept():
             return [Send(site=origin, message=Busy(key=submit.key, why="its journal is short of room"))]
@@ -101,18 +103,18 @@ class TargetSide(Doubts):
         return [self._tell(store, store.add_attempt(kept, spec))]
 
     def _cancel(self, store: Store, origin: str, cancel: Cancel, now: Now) -> list[Effect]:
-        known = self._known(store, origin, cancel.key)
+        known = store.attempt(cancel.key)
         if known is None:
             return self._cancel_unknown(store, origin, cancel, now)
         if known.state is Target.STAGING or known.state in IN_BACKEND:
             return self._stop(store, known, End.CANCELLED, now)
         return [self._answer(store, known)]
 
-    def _signal(self, store: Store, origin: str, signal: Signal) -> list[Effect]:
+    def _signal(self, store: Store, signal: Signal) -> list[Effect]:
         """One of STATES counts once it is delivered: until then its origin says it again. Others before, so that none
         is delivered twice.
         """
-        known = self._known(store, origin, signal.key)
+        known = store.attempt(signal.key)
         if known is None or known.signals >= signal.number:
             return [self._answer(store, known)] if known else []
         running = known.state is Target.RUNNING
@@ -123,7 +125,7 @@ class TargetSide(Doubts):
         return [*effects, deliver] if running else effects
 
     def _release(self, store: Store, origin: str, release: Release, now: Now) -> list[Effect]:
-        known = self._known(store, origin, release.key)
+        known = store.attempt(release.key)
         if known is None:
             gone = Record(key=release.key, revision=0, state=Target.RELEASED)
             return [Send(site=origin, message=Told(journal=store.journal, record=gone))]

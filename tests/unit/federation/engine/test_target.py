@@ -113,7 +113,7 @@ def test_an_origin_can_t_bring_more_by_saying_that_it_was_sent_before(hpc: Site)
     kept = hpc.store.attempt_spec(Key(UUID(int=20), 1))
     assert kept == replace(large, script=b"", env=(), args=())
     assert hpc.hears("edge", CANCEL) == []  # neither by taking back what never was
-    hpc.hears("cloud", replace(SUBMIT, again=True))
+    hpc.hears("cloud", replace(SUBMIT, key=Key(UUID(int=2), 1), again=True))
     assert hpc.store.attempts()["gpu", "cloud"] == 1
     for number in range(2, 300):
         hpc.backend("fenced", Key(UUID(int=10 + number), 1), True)
@@ -214,8 +214,9 @@ def test_it_waits_for_its_inputs(hpc: Site) -> None:
 
 def test_a_site_hears_of_its_own_attempts_only(hpc: Site) -> None:
     running(hpc)
-    assert messages(hpc.hears("cloud", Release(key=KEY)), Told)[0].record.outcome is None
-    hpc.hears("cloud", Signal(key=KEY, number=1, signal=9))
+    for message in (SUBMIT, CANCEL, Signal(key=KEY, number=1, signal=9), Release(key=KEY)):
+        assert hpc.hears("cloud", message) == []
+    assert hpc.attempt().origin == "edge"
     assert messages(hpc.hears("cloud", Follow(journal=None, after=0)), Changes)[0].records == ()
     assert (hpc.attempt().state, hpc.attempt().signals) == (Target.RUNNING, 0)
 
