@@ -92,7 +92,9 @@ class Daemon:
         self._mover = Mover(self._spool, lambda: self.runner, self._far, local_account, self._most)
         self._backends = backends(config.pools, self._changed)
         self._writer = Writer(config.state_dir / "fed.db", journal=uuid4())
-        adapters = Adapters(executors=self._backends.pools, peers=self._links, mover=self._mover)
+        adapters = Adapters(
+            executors=self._backends.pools, peers=self._links, mover=self._mover, decided=self._front.decided
+        )
         engine = SiteEngine(_rules(config), Now(wall=time.time(), mono=time.monotonic()))
         self.runner = Runner(engine, self._writer, adapters)
         holdings = Holdings(self.runner, self._backends.pools, least_uid=config.least_uid)

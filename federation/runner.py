@@ -17,7 +17,9 @@ from typing import TypeVar
 from uuid import UUID
 
 from federation.calls import Call, Calls
+from federation.engine.decisions import Asking, decided
 from federation.engine.effects import (
+    Decided,
     Deliver,
     Dropped,
     Effect,
@@ -61,6 +63,7 @@ class Adapters:
     executors: Mapping[str, Executor]
     peers: Peers
     mover: Mover
+    decided: Callable[[Decided], None] = lambda _: None
 
 
 class Runner:
@@ -159,14 +162,21 @@ class Runner:
 
     async def message(self, sender: str, message: Message) -> None:
         """Of one sender in their order: may be called again before it has returned."""
-        await self.act(lambda store: self.engine.message(store, sender, message, self._clock()))
+        await self.act(lambda store: self._message(store, sender, message, self._clock()))
+
+    def _message(self, store: Store, sender: str, message: Message, now: Now) -> list[Effect]:
+        if not isinstance(message, Asking):
+            return self.engine.message(store, sender, message, now)
+        was = store.attempt(message.key)
+        effects = self.engine.message(store, sender, message, now)
+        return [*effects, *decided(sender, message, was, store.attempt(message.key), effects)]
 
     async def messages(self, sender: str, messages: Sequence[Message]) -> None:
         """Several as one transaction. When that can't be, each alone: one that fails takes no other with it."""
 
         def take(store: Store) -> list[Effect]:
             now = self._clock()
-            return [effect for one in messages for effect in self.engine.message(store, sender, one, now)]
+            return [effect for one in messages for effect in self._message(store, sender, one, now)]
 
         try:
             await self.act(take)
@@ -354,6 +364,8 @@ class Runner:
                 self._call(effect)
             case LetGo():
                 log.warning("attempt.let_go", extra={"site": effect.site, "key": str(effect.key)})
+            case Decided():
+                self._adapters.decided(effect)
             case Dropped():
                 self.dropped[effect.what] += 1
             case Fault():

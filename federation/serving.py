@@ -15,6 +15,7 @@ from federation.access.audit import Audit, Entry
 from federation.access.rates import Rate
 from federation.access.signing import Request, Signature, Verifier, sign
 from federation.config import FedConfig, PeerRules
+from federation.engine.effects import Decided
 from federation.errors import FedError
 from federation.model.messages import Message, Rooms, Submit
 from federation.peer.faults import Faults
@@ -68,7 +69,7 @@ class Signing:
             why = str(error)
         about = f"{submit.key} for {submit.spec.user} in {submit.pool}"
         told = why or f"signed with {key.hex()}"
-        self._audit.write(Entry(at=time.time(), who=origin, what="job", about=about, verdict=not why, why=told))
+        self._audit.write(Entry(at=time.time(), who=origin, what="signature", about=about, verdict=not why, why=told))
         return why
 
 
@@ -116,6 +117,10 @@ class Front:
     audit: Audit
     lines: Lines
 
+    def decided(self, one: Decided) -> None:
+        entry = Entry(at=time.time(), who=one.site, what=one.what, about=one.about, verdict=one.verdict, why=one.why)
+        self.audit.write(entry)
+
 
 def links(front: Front, runner: Callable[[], Runner], software: str) -> Links:
     """A peer that we can't dial gets no jobs of ours, as their bytes could not be fetched: its pools are not heard."""
@@ -154,7 +159,7 @@ async def served(front: Front, known: Links, bulk: Bulk) -> AsyncIterator[int]:
 
     gate = Gate(keeper, clock=now, pace=Pace(rate, time.monotonic, count=messages_in), decided=decided)
     server = grpc.aio.server(interceptors=[gate], options=(*GATE_OPTIONS, *OPTIONS))
-    add_FederationServicer_to_server(Service(known, calling_site, bulk), server)
+    add_FederationServicer_to_server(Service(known, calling_site, bulk, front.decided), server)
     port = open_port(server, config.listen, keeper) if config.listen else 0
     await server.start()
     watch = asyncio.create_task(keeper.watch(gate.sweep))

@@ -94,6 +94,17 @@ class Dropped:
     what: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """Of what a site asked: a line of the audit log."""
+
+    site: str
+    what: str
+    about: str
+    verdict: bool = True
+    why: str = ""
+
+
 Effect: TypeAlias = (
-    Send | HandOver | Look | Fence | Deliver | Forget | PushInputs | FetchResults | LetGo | Fault | Dropped
+    Send | HandOver | Look | Fence | Deliver | Forget | PushInputs | FetchResults | LetGo | Fault | Dropped | Decided
 )

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 import grpc
 import grpc.aio
 
+from federation.engine.effects import Decided
 from federation.errors import FedError, Refused
 from federation.peer.links import Links
 from federation.proto.federation.v1 import federation_pb2 as pb
@@ -38,13 +39,20 @@ class Bulk:
 class Service(FederationServicer):
     """`calling_site` tells, inside a handler, which site is at the other end, as its certificate proves it.
 
-    Without `bulk` it moves no bytes, and says so.
+    Without `bulk` it moves no bytes, and says so. `decided` hears of each of these calls that is refused.
     """
 
-    def __init__(self, links: Links, calling_site: Callable[[], str], bulk: Bulk | None = None) -> None:
+    def __init__(
+        self,
+        links: Links,
+        calling_site: Callable[[], str],
+        bulk: Bulk | None = None,
+        decided: Callable[[Decided], None] = lambda _: None,
+    ) -> None:
         self._links = links
         self._calling_site = calling_site
         self._bulk = bulk
+        self._decided = decided
 
     async def Control(self, request_iterator: AsyncIterator[pb.Envelope], context: _Context) -> None:
         session = self._links.session(self._calling_site())
@@ -62,26 +70,32 @@ class Service(FederationServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{refused}. {refused.hint}".strip())
 
     async def Which(self, request: pb.ChunkList, context: Any) -> pb.ChunkList:
-        return await _answered(context, lambda: self._moves().inputs.which(self._calling_site(), request))
+        return await self._answered("Which", context, lambda: self._moves().inputs.which(self._calling_site(), request))
 
     async def Put(self, request_iterator: AsyncIterator[pb.Chunk], context: Any) -> pb.PutReply:
-        return await _answered(context, lambda: self._moves().inputs.put(self._calling_site(), request_iterator))
+        return await self._answered(
+            "Put", context, lambda: self._moves().inputs.put(self._calling_site(), request_iterator)
+        )
 
     async def Commit(self, request: pb.CommitRequest, context: Any) -> pb.CommitReply:
-        return await _answered(context, lambda: self._moves().inputs.commit(self._calling_site(), request))
+        return await self._answered(
+            "Commit", context, lambda: self._moves().inputs.commit(self._calling_site(), request)
+        )
 
     async def Results(self, request: pb.ResultsRequest, context: Any) -> pb.Manifest:
-        return await _answered(context, lambda: self._moves().results.results(self._calling_site(), request))
+        return await self._answered(
+            "Results", context, lambda: self._moves().results.results(self._calling_site(), request)
+        )
 
     async def Get(self, request: pb.ChunkList, context: Any) -> AsyncIterator[pb.Chunk]:
-        async for chunk in _told(context, lambda: self._moves().results.get(self._calling_site(), request)):
+        async for chunk in self._told("Get", context, lambda: self._moves().results.get(self._calling_site(), request)):
             yield chunk
 
     async def Outputs(
         self, request_iterator: AsyncIterator[pb.OutputAsk], context: Any
     ) -> AsyncIterator[pb.OutputPart]:
         site = self._calling_site()
-        async for part in _told(context, lambda: self._moves().outputs.serve(site, request_iterator)):
+        async for part in self._told("Outputs", context, lambda: self._moves().outputs.serve(site, request_iterator)):
             yield part
 
     def _moves(self) -> Bulk:
@@ -89,29 +103,25 @@ class Service(FederationServicer):
             raise Refused("this site moves no bytes")
         return self._bulk
 
+    async def _answered(self, what: str, context: Any, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await call()
+        except (FedError, ValueError) as error:
+            await self._aborted(what, context, error)
 
-async def _answered(context: Any, call: Callable[[], Awaitable[T]]) -> T:
-    try:
-        return await call()
-    except FedError as error:
-        await _aborted(context, error)
-    except ValueError as error:
-        await _aborted(context, Refused(f"this is what no site may send: {error}"))
+    async def _told(self, what: str, context: Any, parts: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
+        try:
+            async for part in parts():
+                yield part
+        except (FedError, ValueError) as error:
+            await self._aborted(what, context, error)
 
-
-async def _told(context: Any, parts: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
-    try:
-        async for part in parts():
-            yield part
-    except FedError as error:
-        await _aborted(context, error)
-    except ValueError as error:
-        await _aborted(context, Refused(f"this is what no site may send: {error}"))
-
-
-async def _aborted(context: Any, error: FedError) -> NoReturn:
-    await context.abort(*to_status(error))
-    raise AssertionError("abort() raises")
+    async def _aborted(self, what: str, context: Any, error: FedError | ValueError) -> NoReturn:
+        told = error if isinstance(error, FedError) else Refused(f"this is what no site may send: {error}")
+        if isinstance(told, Refused):
+            self._decided(Decided(site=self._calling_site(), what=what, about="", verdict=False, why=str(told)))
+        await context.abort(*to_status(told))
+        raise AssertionError("abort() raises")
 
 
 async def _ended(writing: asyncio.Task[None]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from federation.engine.effects import Decided
 from federation.engine.origin import OriginRules
 from federation.engine.site import SiteEngine, SiteRules
 from federation.errors import Unavailable
@@ -80,6 +81,7 @@ class Site:
     net: "Net"
     backend: Backend = field(default_factory=Backend)
     runner: Runner | None = None
+    decided: list[Decided] = field(default_factory=list)
 
     def send(self, site: str, message: Message) -> bool:
         return self.net.carry(self.name, site, message)
@@ -97,7 +99,9 @@ class Site:
         writer = Writer(self.folder / "fed.db", journal=uuid4(), room=room)
         house = House(pools={"batch": 100_000}, guests=dict.fromkeys((self.name, *self.others), GUEST))
         rules = SiteRules(name=self.name, peers=self.others, origin=OriginRules(), house=house)
-        adapters = Adapters(executors={"batch": self.backend}, peers=peers or self, mover=self)
+        adapters = Adapters(
+            executors={"batch": self.backend}, peers=peers or self, mover=self, decided=self.decided.append
+        )
         runner = self.runner = Runner(SiteEngine(rules, now()), writer, adapters)
         self.backend.changed = lambda key: runner.look("batch", (key,))
         task = asyncio.create_task(self.runner.run())

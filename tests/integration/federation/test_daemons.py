@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from federation.model.token import RANDOM_BYTES, mint
-from tests.integration.federation.daemons import PATIENCE_S, Pair, pair
+from tests.integration.federation.daemons import GUEST, PATIENCE_S, Pair, pair
 
 
 @pytest.fixture(scope="module")
@@ -264,3 +264,15 @@ def test_another_user_sees_and_ends_only_his_own(both: Pair) -> None:
     assert "does not know 'dance'" in ask(both, do="dance")
     assert "this is no question" in ask(both, do="wait")
     assert b"local:nobody" in (both.edge.folder / "audit.log").read_bytes()
+
+
+def test_what_a_peer_asked_and_what_was_decided_is_in_the_audit_log(both: Pair) -> None:
+    job = both.edge.submit("--stage-out", "out", "--wrap", "sleep 600 > out")
+    until(lambda: shown(both, job)["state"] == "running")
+    both.edge.fed("signal", "-s", "URG", job)
+    both.edge.fed("cancel", job)
+    both.edge.fed("wait", job, wants=1)
+    lines = [json.loads(line) for line in (both.hpc.folder / "audit.log").read_text().splitlines()]
+    told = {one["what"]: (one["who"], one["verdict"], one["why"]) for one in lines if job in one["about"]}
+    assert told["job"] == ("edge", True, f"as {GUEST}")
+    assert told["signature"][:2] == told["cancel"][:2] == told["signal"][:2] == ("edge", True)
