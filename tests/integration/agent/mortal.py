@@ -15,14 +15,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from slurm_plugin.agent.config import AgentConfig
 from slurm_plugin.agent.daemon import Adapters, Agent
+from slurm_plugin.agent.peer import Peer, StepProcess
 from slurm_plugin.agent.session import Stream
 from slurm_plugin.errors import LinkError
 from slurm_plugin.lab import simgpu
 from slurm_plugin.model import Step
 from slurm_plugin.nvml import NvmlGpus
+from slurm_plugin.ports import GresItem
 from tests.unit.agent.world import FakeSlurm, run, terms
 
 PATIENCE_S = 60.0
@@ -33,6 +36,7 @@ CALLS = (
     "nvmlDeviceCreateGpuInstanceWithPlacement",
     "nvmlGpuInstanceCreateComputeInstance",
 )
+SLURMSTEPD = StepProcess(job_id=1, step="0", pid=os.getpid(), started=1)  # outlives the agents, as one does
 
 
 class Life:
@@ -41,10 +45,12 @@ class Life:
     def __init__(self, folder: Path, at: Callable[[str], None]) -> None:
         self.folder, self.state, self.done = folder, folder / "node/nvml.state", folder / "done"
         os.environ["VGPU_SIM_STATE"] = str(self.state)
-        self.gpu = simgpu.snapshot(self.state).gpus[0]
+        self.gpu, self.other = simgpu.snapshot(self.state).gpus
+        mock.patch("slurm_plugin.agent.tasks.step_of", step_of).start()
         self.slurm = FakeSlurm()
         self.slurm.runs = {job_id: run(job_id, gres_class) for job_id, gres_class in ((1, "m20"), (2, "m20"))}
         self.slurm.runs[3] = run(3, "2g.20gb")
+        self.slurm.steps = {"1.0": (GresItem(name="vgpu", type="m20", count=1),)}
         self.restored = asyncio.Event()
         config = AgentConfig(
             node="n1",
@@ -57,9 +63,11 @@ class Life:
         self.driver = NvmlGpus(proc_root=config.proc_root, dev_root=config.dev_root)
         self.agent = Agent(config, Adapters(slurm=self.slurm, gpus=self.driver, dial=self.dial), at=at)
         self.story: dict[str, Callable[[], Any]] = {
-            "agree": lambda: self.agent.runs.agree(terms(self.gpu)),
+            "agree": lambda: self.agent.runs.agree(terms(self.gpu, self.other)),
+            "leave": self.leave,
             "cut": lambda: self.step(create=[("1g.20gb", 0), ("3g.40gb", 4)]),
             "prolog 1": lambda: self.agent.runs.prolog(1),
+            "step 1": lambda: self.agent.tasks.view(Peer(pid=SLURMSTEPD.pid, uid=0)),
             STEP: lambda: self.step(destroy=[("3g.40gb", 4)], create=[("1g.20gb", 4), ("1g.20gb", 6)]),
             "prolog 2": lambda: self.agent.runs.prolog(2),
             "epilog 1": self.end,
@@ -72,6 +80,11 @@ class Life:
         self.restored.set()
         raise LinkError("nobody is there")
         yield
+
+    async def leave(self) -> None:
+        """The other GPU is the pool's no more."""
+        await self.agent.runs.agree(terms(self.gpu, others=frozenset({self.other})))
+        await self.agent.slices.tend()
 
     async def end(self) -> None:
         """Job 1 is over, and its epilog comes."""
@@ -120,6 +133,10 @@ class Life:
         }
 
 
+def step_of(pid: int, _proc: Path) -> StepProcess | None:
+    return SLURMSTEPD if pid == SLURMSTEPD.pid else None
+
+
 def fork(life: Callable[[], None]) -> int:
     """Its exit status; negative: the signal that ended it."""
     if child := os.fork():
@@ -134,7 +151,7 @@ def fork(life: Callable[[], None]) -> int:
 
 def prepared(folder: Path) -> Path:
     folder.mkdir()
-    simgpu.create(folder / "node/nvml.state", product="h100-80gb", seed=1)
+    simgpu.create(folder / "node/nvml.state", product="h100-80gb", count=2, seed=1)
     (folder / "done").touch()
     return folder
 
@@ -155,9 +172,37 @@ def go_on(folder: Path) -> None:
     asyncio.run(Life(folder, lambda _place: None).live())
 
 
+def note(folder: Path) -> list[str]:
+    """The places that the next agent passes until it has found everything or made it whole."""
+
+    def at(place: str) -> None:
+        if not (folder / "found").exists():
+            with (folder / "places").open("a") as file:
+                file.write(f"{place}\n")
+
+    (folder / "found").unlink(missing_ok=True)
+    (folder / "places").touch()
+    fork(lambda: asyncio.run(Life(folder, at).live()))
+    return (folder / "places").read_text().splitlines()
+
+
+def tell_of_the_next(base: Path, first: Callable[[Path], object], *, reboot: bool) -> None:
+    """The agent that comes after one that was killed is killed too, at each place where it makes things whole."""
+
+    def killed(folder: Path) -> Path:
+        first(prepared(folder))
+        if reboot:
+            simgpu.reboot(folder / "node/nvml.state")
+        simgpu.clear(folder / "node/nvml.state")
+        return folder
+
+    for nth, place in enumerate(note(killed(Path(f"{base}-whole")))):
+        folder = killed(Path(f"{base}-{nth}"))
+        tell(f"again: {place}", folder, fork(lambda: die(folder, nth)), reboot=reboot)  # noqa: B023 - used at once
+
+
 def tell(place: str, folder: Path, status: int, *, reboot: bool = False) -> None:
-    if reboot:
-        simgpu.reboot(folder / "node/nvml.state")
+    """`reboot`: there was a power cut before."""
     simgpu.clear(folder / "node/nvml.state")
     done = (folder / "done").read_text().splitlines()
     for name in ("found", "ended"):
@@ -173,25 +218,34 @@ def main(base: Path) -> None:
     whole = prepared(base / "whole")
     places = whole / "places"
 
-    def note(place: str) -> None:
+    def note_all(place: str) -> None:
         with places.open("a") as file:
             file.write(f"{place}\n")
 
-    status = fork(lambda: asyncio.run(Life(whole, note).live()))
+    status = fork(lambda: asyncio.run(Life(whole, note_all).live()))
     tell("nowhere", whole, status)
     if status:
         sys.exit("the story goes wrong with nobody killed")
-    for nth, place in enumerate(places.read_text().splitlines()):
+    passed = places.read_text().splitlines()
+    for nth, place in enumerate(passed):
         folder = prepared(base / f"{nth}")
         tell(place, folder, fork(lambda: die(folder, nth)))  # noqa: B023 - used at once
         if place.startswith("write gpus/"):
             folder = prepared(base / f"{nth}-power")
-            tell(place, folder, fork(lambda: die(folder, nth)), reboot=True)  # noqa: B023
+            status = fork(lambda: die(folder, nth))  # noqa: B023
+            simgpu.reboot(folder / "node/nvml.state")
+            tell(place, folder, status, reboot=True)
     for call in CALLS:
         for crash in ("before", "inside", "after"):
-            folder = prepared(base / f"{CALLS.index(call)}-{crash}")  # short: a socket's path has 107 bytes
-            arm = (call, crash)
-            tell(f"{call}: {crash}", folder, fork(lambda: asyncio.run(Life(folder, lambda _: None).live(arm=arm))))  # noqa: B023
+            tell(f"{call}: {crash}", *crashed(base / f"{CALLS.index(call)}-{crash}", call, crash))
+    intent = passed.index("nvml apply: before", passed.index("write state/leases.json: after"))
+    tell_of_the_next(base / "a", lambda folder: fork(lambda: die(folder, intent)), reboot=False)
+    tell_of_the_next(base / "b", lambda folder: fork(lambda: die(folder, intent)), reboot=True)
+
+
+def crashed(folder: Path, call: str, crash: str) -> tuple[Path, int]:
+    """In the step, at a call of the driver's. The folder's name is short: a socket's path has 107 bytes."""
+    return prepared(folder), fork(lambda: asyncio.run(Life(folder, lambda _: None).live(arm=(call, crash))))
 
 
 if __name__ == "__main__":
