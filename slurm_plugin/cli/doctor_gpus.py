@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from slurm_plugin.cli.view import GpuView, NodeView, SliceState
 from slurm_plugin.findings import Finding, found
 
+# As `nvml.holders` has it, with nothing else in the brackets. The name is the process's own choice.
+_HOLDER = re.compile(r"held by pid (\d+)\b(?: \([^\s,()]+, (?P<service>[\w@.-]+\.service)\)(?=[,;)]|$))?")
+
 
 def gpu_findings(node: NodeView, gpu: GpuView) -> Iterator[Finding]:
     facts = {"node": node.name, "index": gpu.index, "host": shlex.quote(node.name)}
@@ -42,11 +45,12 @@ def _held(who: str, **facts: object) -> Finding:
 def _into_mig(fault: str, host: str, index: int) -> str:
     """What brings a GPU into MIG mode; by itself one before Hopper is reset only with `reset_gpus`."""
     switch = f"ssh {host} nvidia-smi -i {index} -mig 1"
-    if "virtual machine" in fault:
+    said = _said(fault)
+    if "virtual machine" in said:
         return f"{switch}   # and then reboot this virtual machine"
-    if "held by" in fault:
+    if said != fault:
         return _out_of_fault(fault, host, index)
-    if "not in force" in fault:
+    if "not in force" in said:
         return f"scontrol reboot ASAP {host}"
     if fault:
         return f"{switch}   # nothing may use the GPU; or have reset_gpus: true under planning in pool.yaml"
@@ -55,15 +59,21 @@ def _into_mig(fault: str, host: str, index: int) -> str:
 
 def _out_of_fault(fault: str, host: str, index: int) -> str:
     """What to do about a GPU that is out of use: end what holds it, else reset it, else restart its node."""
-    if re.search(r"GPU is lost|fallen off", fault):
+    said = _said(fault)
+    if "(NVML 15)" in said:
         return f"scontrol update nodename={host} state=drain reason='GPU {index} is lost'; scontrol reboot ASAP {host}"
-    if service := re.search(r"[\w@.-]+\.service", fault):
-        return f"ssh {host} systemctl stop {shlex.quote(service[0])} && vgpu apply"
-    if pid := re.search(r"held by pid (\d+)", fault):
-        return f"ssh {host} kill {pid[1]} && vgpu apply"
-    if "quarantined" in fault:
+    if holder := _HOLDER.match(fault, len(said)):
+        service = holder["service"]
+        ends = f"systemctl stop {shlex.quote(service)}" if service and "slurm" not in service else f"kill {holder[1]}"
+        return f"ssh {host} {ends} && vgpu apply"
+    if "quarantined" in said:
         return (
             f"ssh {host} 'fuser -v /dev/nvidia{index}'   # stop what is there, such as DCGM, and vgpu apply;"
             f" else, without jobs there: ssh {host} nvidia-smi --gpu-reset -i {index}, or reboot the node"
         )
     return f"ssh {host} nvidia-smi -q -i {index}"
+
+
+def _said(fault: str) -> str:
+    """What the agent itself says. From the first holder on there are names that processes choose for themselves."""
+    return fault.partition("held by ")[0]

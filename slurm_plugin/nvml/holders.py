@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import stat
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -19,6 +20,10 @@ MOST_PROCESSES = 32_768  # looked at; a bound, far above what a node runs
 MOST_DESCRIPTORS = 65_536  # looked at of one process
 MOST_IN_ALL = 2_000_000  # about ten seconds of a processor
 
+MOST_ABOVE = 64  # ancestors looked at
+
+_TELLS = re.compile(r"[^\w.+-]")  # what gives a sentence its form
+_SERVICE = re.compile(r"^\d+:[^:]*:/system\.slice/(?:[^/]+\.slice/)?([\w@.-]+\.service)(?:/|$)", re.MULTILINE)
 _GONE = " (deleted)"  # what the kernel adds to the name of a file that is no more
 
 
@@ -91,13 +96,27 @@ def describe(pid: int) -> str:
 
 
 def _comm(pid: int) -> str:
-    name = read(f"{PROC}/{pid}/comm").strip()
-    return "".join(letter if letter.isprintable() else "?" for letter in name)  # a process chooses its own
+    """A process chooses its own: one word, so that it reads like nothing that we say."""
+    return _TELLS.sub("?", read(f"{PROC}/{pid}/comm").removesuffix("\n"))
 
 
 def _unit(pid: int) -> str:
-    parts = read(f"{PROC}/{pid}/cgroup").replace("\n", "/").split("/")
-    return next((part for part in parts if part.endswith(".service")), "")
+    """The system service that a process belongs to, which may be stopped: none of Slurm's, in which all jobs end."""
+    service = _SERVICE.search(read(f"{PROC}/{pid}/cgroup"))
+    return service[1] if service and "slurm" not in service[1] and not _is_a_jobs(pid) else ""
+
+
+def _is_a_jobs(pid: int) -> bool:
+    """Below what calls itself slurmstepd. Who forges that is only named by his number instead."""
+    for _ in range(MOST_ABOVE):
+        about = read(f"{PROC}/{pid}/stat")
+        if "(slurmstepd)" in about:
+            return True
+        above = about.rpartition(")")[2].split()
+        if len(above) < 2 or int(above[1]) <= 1:
+            return False
+        pid = int(above[1])
+    return True
 
 
 def _user(pid: int) -> str:

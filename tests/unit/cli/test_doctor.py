@@ -144,6 +144,12 @@ def test_a_report_has_the_line_to_paste_on_a_line_of_its_own() -> None:
         ("quarantined: 1g.10gb at 0: in use", "nvidia-smi --gpu-reset -i 0"),
         ("reading it: GPU is lost (NVML 15)", "scontrol update nodename=n1 state=drain reason='GPU 0 is lost'"),
         ("Xid 63", "nvidia-smi -q -i 0"),
+        # A process chooses its own name, and jobs end with slurmd.
+        ("quarantined: in use (held by pid 812 (python3, slurmd.service); stop it)", "ssh n1 kill 812 &&"),
+        ("quarantined: in use (held by pid 812 (munge.service, alice); stop it)", "ssh n1 kill 812 &&"),
+        ("quarantined: in use (held by pid 812 (GPU is lost, alice); stop it)", "ssh n1 kill 812 &&"),
+        ("quarantined: in use (held by pid 812 ((NVML 15), alice); stop it)", "ssh n1 kill 812 &&"),
+        ("quarantined: in use (held by pid 812 (a, munge.service), alice); stop it)", "ssh n1 kill 812 &&"),
     ],
 )
 def test_a_gpu_out_of_use_is_told_with_its_jobs_and_what_to_do(fault: str, todo: str) -> None:
@@ -168,6 +174,11 @@ def test_a_gpu_out_of_use_is_told_with_its_jobs_and_what_to_do(fault: str, todo:
         ),
         (
             "quarantined: it has to be reset to enter MIG mode, and is in use (held by pid 812 (python3, alice))",
+            "kill 812",
+        ),
+        (
+            "quarantined: it has to be reset to enter MIG mode, and is in use"
+            " (held by pid 812 (virtual machine, alice))",
             "kill 812",
         ),
         ("quarantined: MIG mode is still not in force (stop what uses the GPU, or reboot)", "scontrol reboot ASAP n1"),

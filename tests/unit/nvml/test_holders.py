@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.nvml import holders as module
 from slurm_plugin.nvml.holders import MOST_NAMED, describe, holders, open_in
 
 HOLD = 'exec 3< "$1"; printf %s "$2" > /proc/self/comm; echo held; read -r wait'
@@ -43,7 +44,7 @@ def test_who_holds_it_is_named_through_any_link_to_it(tmp_path: Path) -> None:
 
 def test_a_name_that_would_forge_lines_or_colours_does_not(tmp_path: Path) -> None:
     with process_with(device(tmp_path), "a\n\x1b[31mb") as pid:
-        assert holders([tmp_path / "nvidia0"]).startswith(f"pid {pid} (a??[31mb")
+        assert holders([tmp_path / "nvidia0"]).startswith(f"pid {pid} (a???31mb")
 
 
 def test_many_holders_are_counted_beyond_the_first(tmp_path: Path) -> None:
@@ -100,3 +101,39 @@ def test_a_process_is_told_with_its_name_and_user_and_no_directory_is_asked(
         assert describe(pid) == f"pid {pid} (trainer, uid 0)"
     assert describe(2**22 + 1) == f"pid {2**22 + 1}"
     assert asked == []
+
+
+@pytest.mark.parametrize("name", ["GPU is lost", "x (NVML 15), y", "a, b.service)", "held by pid 1", "two\nlines"])
+def test_a_name_that_a_process_chose_is_one_word_among_ours(tmp_path: Path, name: str) -> None:
+    with process_with(device(tmp_path), name) as pid:
+        told = describe(pid).removeprefix(f"pid {pid} (").removesuffix(", uid 0)")
+    assert told.replace("?", "").replace(".", "").isalnum(), told
+
+
+def proc(folder: Path, *, cgroup: str, above: str) -> None:
+    """Process 20, below process 10."""
+    for pid, name, parent in ((20, "python3", 10), (10, above, 1)):
+        (folder / str(pid)).mkdir()
+        (folder / str(pid) / "comm").write_text(f"{name}\n")
+        (folder / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} {pid} 0")
+        (folder / str(pid) / "status").write_text("Name:\tx\nUid:\t1000\t1000\t1000\t1000\n")
+        (folder / str(pid) / "cgroup").write_text(cgroup)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "above", "told"),
+    [
+        ("0::/system.slice/nvidia-dcgm.service\n", "sh", "nvidia-dcgm.service"),
+        ("0::/system.slice/system-mon.slice/mon@1.service/sub\n", "sh", "mon@1.service"),
+        ("9:devices:/\n1:name=systemd:/system.slice/slurmd.service\n", "sh", "uid 1000"),  # cgroup v1, linuxproc
+        ("9:devices:/\n1:name=systemd:/system.slice/cluster.service\n", "slurmstepd", "uid 1000"),
+        ("0::/system.slice/slurmstepd.scope/job_3/step_0/user/task_0\n", "slurmstepd", "uid 1000"),
+        ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/munge.service\n", "sh", "uid 1000"),
+    ],
+)
+def test_a_service_is_named_only_where_it_can_be_stopped_without_the_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str, above: str, told: str
+) -> None:
+    monkeypatch.setattr(module, "PROC", tmp_path)
+    proc(tmp_path, cgroup=cgroup, above=above)
+    assert describe(20) == f"pid 20 (python3, {told})"
