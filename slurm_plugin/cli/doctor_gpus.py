@@ -8,7 +8,7 @@ from slurm_plugin.cli.view import GpuView, NodeView, SliceState
 from slurm_plugin.findings import Finding, found
 
 # As `nvml.holders` has it, with nothing else in the brackets. The name is the process's own choice.
-_HOLDER = re.compile(r"held by pid (\d+)\b(?: \([^\s,()]+, (?P<service>[\w@.-]+\.service)\)(?=[,;)]|$))?")
+_HOLDER = re.compile(r"held by pid (\d+)\b(?: \([^\s,()]+, (?P<service>[\w@.-]+\.service)\))?")
 
 
 def gpu_findings(node: NodeView, gpu: GpuView) -> Iterator[Finding]:

@@ -149,7 +149,6 @@ def test_a_report_has_the_line_to_paste_on_a_line_of_its_own() -> None:
         ("quarantined: in use (held by pid 812 (munge.service, alice); stop it)", "ssh n1 kill 812 &&"),
         ("quarantined: in use (held by pid 812 (GPU is lost, alice); stop it)", "ssh n1 kill 812 &&"),
         ("quarantined: in use (held by pid 812 ((NVML 15), alice); stop it)", "ssh n1 kill 812 &&"),
-        ("quarantined: in use (held by pid 812 (a, munge.service), alice); stop it)", "ssh n1 kill 812 &&"),
     ],
 )
 def test_a_gpu_out_of_use_is_told_with_its_jobs_and_what_to_do(fault: str, todo: str) -> None:
