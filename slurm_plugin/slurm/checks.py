@@ -13,6 +13,7 @@ from slurm_plugin.slurm.hostlist import compress, expand
 from slurm_plugin.slurm.site import NodeLine, SlurmSide
 
 OLDEST = (22, 5)  # of Slurm
+_HOOK_FAILED = re.compile(r"(Prolog|Epilog) error\b")  # Slurm's own words
 _RESETS = re.compile(
     r"nvidia-smi\b.*(\s-r\b|--gpu-reset|\s-mig\b|\smig\b.*\s-(dci|dgi|cgi|cci))|nvidia-mig-parted\s+apply|nvidia-mig-manager"
 )
@@ -30,6 +31,7 @@ def check(side: SlurmSide, live: Live) -> tuple[Finding, ...]:
         _partitions,
         _wait_partition,
         _nodes,
+        _elsewhere,
         file_checks.totals,
         file_checks.gres_conf,
         file_checks.client,
@@ -164,6 +166,16 @@ def _nodes(side: SlurmSide, live: Live) -> Iterator[Finding]:
                 yield from _node(side, line, by_name[host])
     if side.gres.total % 1024 == 0:
         yield found("total-k", name=side.gres.name, total=side.gres.total)
+
+
+def _elsewhere(side: SlurmSide, live: Live) -> Iterator[Finding]:
+    """Nodes that are not the pool's run its hooks too, and may lack them."""
+    paths = {"Prolog": side.paths.prolog, "Epilog": side.paths.epilog}
+    named = [path for name, path in paths.items() if path.rpartition("/")[2] in live.config.get(name, "")]
+    ours = {host for line in side.nodes for host in line.hosts}
+    drained = {node.name for node in live.nodes if "DRAIN" in node.state and _HOOK_FAILED.match(node.reason)}
+    if named and (others := drained - ours):
+        yield found("drained-elsewhere", hosts=compress(others), named=named[0], folder=side.paths.programs)
 
 
 def _node(side: SlurmSide, line: NodeLine, node: SlurmNode) -> Iterator[Finding]:

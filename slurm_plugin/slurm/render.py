@@ -90,7 +90,9 @@ def slurm_conf(side: SlurmSide, live: Mapping[str, Mapping[str, str]] | None = N
          _pick(values, "GresTypes", "JobSubmitPlugins")),
         ("Slices are bound before anything of a job runs; a prolog that waits for one is not taken for a dead node.",
          _pick(values, "PrologFlags", "BatchStartTimeout")),
-        ("Have you scripts of your own here already? `vgpu render chain` shows how both run.",
+        ("Have you scripts of your own here already? `vgpu render chain` shows how both run.\n"
+         "# Slurm runs these on all nodes, the pool's or not, and drains one that lacks the file: copy the programs\n"
+         "# to every node with a slurmd. Without /etc/vgpu there, they end at once and do nothing.",
          _pick(values, "Prolog", "Epilog", "TaskProlog")),
         ("A job over its partition's limits is refused; it would else wait in the partition below for ever.",
          _pick(values, "EnforcePartLimits")),

@@ -12,6 +12,7 @@ struct site {
     char socket[sizeof((struct sockaddr_un *)0)->sun_path]; /* the agent's, for users; root's has ".root" behind it */
     char bin[PATH_MAX];                                     /* folder of squeue, scontrol, scancel */
     char gres[64];                                          /* what the pool's GRES is called */
+    bool bare;                                              /* no agent was ever set up on this host */
 };
 
 void tell(enum verb verb, const char *what, const char *more);

@@ -14,6 +14,8 @@
  * task prolog, which exits 1. For the same reason root's call without a verb exits 0: it may be slurmd's, of a link whose
  * name tells no verb.
  *
+ * On a host that no agent was ever set up on, prolog, task prolog and epilog end with 0 at once.
+ *
  * Two more prologs ask no agent: `vgpu-guard` is for nodes without one, and `vgpu-hook away` sends a job back that must
  * not start here.
  */
@@ -161,7 +163,20 @@ static bool read_conf(const char *path, struct site *site, bool *refused)
     return *site->socket == '/';
 }
 
-/* --socket, if it was given, outdoes the file's. */
+/* Is there no folder for this file? */
+static bool has_no_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    struct stat is;
+    strcpy(folder, path);
+    *strrchr(folder, '/') = '\0';
+    return lstat(folder, &is) != 0 && errno == ENOENT;
+}
+
+/*
+ * --socket, if it was given, outdoes the file's. A host where nobody has set up an agent, and none has ever run since it
+ * booted, is none of the pool's, though its Slurm names our hooks for all nodes alike.
+ */
 static bool find_site(struct site *site)
 {
     char beside[PATH_MAX], given[sizeof site->socket];
@@ -179,6 +194,7 @@ static bool find_site(struct site *site)
     bool found = (slash != NULL && read_conf(beside, site, &refused)) || (!refused && read_conf(VGPU_CONF, site, &refused));
     if (*given != '\0' || !found)
         strcpy(site->socket, *given != '\0' ? given : VGPU_SOCKET);
+    site->bare = *given == '\0' && !found && !refused && has_no_folder(VGPU_CONF) && has_no_folder(VGPU_SOCKET);
     return *given != '\0' || !refused;
 }
 
@@ -391,6 +407,8 @@ int main(int argc, char **argv)
         send_back(&site, integer(getenv("SLURM_JOB_ID"), UINT_MAX), verb == GUARD);
         return 0;
     }
+    if (site.bare && verb != BIND)
+        return 0;
     if (trusted)
         code = serve(verb, &site);
     if (fflush(stdout) != 0)

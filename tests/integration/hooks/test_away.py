@@ -292,3 +292,19 @@ def test_a_job_that_can_not_have_run_elsewhere_does_not_wait(hook: Hook, program
     assert hook.run(program, SLURM_JOB_ID="12").returncode == 0
     assert time.monotonic() - began < 2
     assert slurm.ends == []
+
+
+def test_a_host_that_no_agent_was_ever_set_up_on_runs_its_jobs_at_once(hook: Hook) -> None:
+    """Slurm runs the same prolog, task prolog and epilog on the nodes that are none of the pool's."""
+    hook.conf.unlink()  # the test's client looks for no other one, and for no agent of this host's
+    for name in ("vgpu-prolog", "vgpu-taskprolog", "vgpu-epilog"):
+        began = time.monotonic()
+        done = hook.run(name, SLURM_JOB_ID="7")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert time.monotonic() - began < 0.9  # it waits 1 s and more for an agent
+    assert hook.run("vgpu-bind", "true").returncode == 1
+
+
+def test_where_an_agent_was_set_up_and_is_away_a_job_of_unknown_wishes_starts_no_task(hook: Hook) -> None:
+    hook.conf.write_text(f"socket {hook.folder}/nowhere/agent.sock\n")
+    assert hook.run("vgpu-taskprolog", SLURM_JOB_ID="7").returncode == 1

@@ -303,6 +303,9 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "wait-partition-limits": partition("vgpu-wait", MaxTime="UNLIMITED"),
     "no-node": set_live(nodes=sites.NODES[:2]),
     "total-k": whole_number_of_k,
+    "drained-elsewhere": set_live(
+        nodes=(*sites.NODES, replace(sites.NODES[0], name="c1", state="IDLE+DRAIN", reason="Prolog error [root@1]"))
+    ),
     "gres-total": nodes_as("gpu:h100:8,vgpu:1000,vgpu_mem:32"),
     "conf-total": gres_conf("NodeName=n2 Name=vgpu Count=1K"),
     "gres-file": gres_conf("Name=vgpu File=/dev/nvidia[0-3]"),

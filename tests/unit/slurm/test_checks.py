@@ -166,3 +166,14 @@ def test_gres_conf(line: str, code: str) -> None:
 )
 def test_gres_conf_that_is_none_of_ours(line: str) -> None:
     assert check(SIDE, replace(GOOD, gres_conf=line)) == ()
+
+
+def test_a_drain_elsewhere_is_ours_only_where_slurm_runs_our_own_file_on_all_nodes() -> None:
+    drained = replace(NODES[0], name="c1", state="IDLE+DRAIN", reason="Prolog error [root@1]")
+    live = replace(GOOD, nodes=(*NODES, drained))
+    found = only(live)
+    assert found.code == "drained-elsewhere"
+    assert found.paste.startswith("scontrol update nodename=c1 state=resume   # with /usr/libexec/vgpu copied there")
+    folders = {**CONFIG, "Epilog": "/etc/slurm/epilog.d/*"}
+    assert check(SIDE, replace(live, config=folders, hooks={**GOOD.hooks, "Epilog": "/x/vgpu-epilog"})) == ()
+    assert check(SIDE, replace(live, nodes=(*NODES, replace(drained, reason="fans")))) == ()
