@@ -96,7 +96,7 @@ def i3_cancels_the_next(patch: Patch) -> None:
 
 
 def i4_done_without_its_output(patch: Patch) -> None:
-    def wrong(side: Follower, store: Store, pending: Job, was: Job, now: Now) -> list[Effect]:
+    def wrong(side: Follower, store: Store, pending: Job, was: Job, now: Now, spec: object) -> list[Effect]:
         done(store, pending.on(OriginEvent.FETCHED), was, now)
         return [owing.owe(store, pending, Kind.RELEASE, now)]
 
