@@ -4,6 +4,10 @@ Slurm starts a job on a virtual node when the node offers a slice of its class, 
 the partition and that is UP. Neither is so after a restart or a reconfigure of slurmctld: slurm.conf has the partition
 DOWN and the counts untyped. So nothing starts there that nobody has said may start, and running jobs go on.
 
+A slurmctld that forgot a job's start ends what it then finds of it as the node registers. Started anew in that second,
+the job would be refused by slurmd for its credential, and Slurm would call it FAILED. So the partition is opened with a
+node that was there at two looks in a row.
+
 A node is never drained. Why its pool takes nothing is its Comment: a Reason, which is drains' own, does not stay on a
 node in service. The partition is the breaker: one update closes it,
 for all nodes, when no pool takes jobs, when the site drains and when the daemon ends. What an admin has set to another
@@ -37,6 +41,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 2.0  # between looks, at least: Slurm needs less than that to start what it may
 CALM_S = 10.0  # between two changes of the partition that open more of it: Slurm looks at all nodes anew for each
+_UNKNOWN = "UNKNOWN"  # a node that this slurmctld has not heard of yet
 CLOSE_S = 3.0  # longest that the daemon's end waits for the partition to be closed
 
 
@@ -86,6 +91,7 @@ class NodesLoop:
     ) -> None:
         self._config, self._runner, self._slurm, self._clock = config, runner, slurm, clock
         self._gres = gres_of(config())
+        self._there: frozenset[str] = frozenset()  # nodes at the last look, where it was closed
         self._moved_at = -CALM_S  # seconds that only pass: when the partition was last changed
         self.loop = Loop("virtual nodes", self.look, lambda took_s: asyncio.sleep(apart_s(LOOK_S, took_s)))
 
@@ -106,15 +112,20 @@ class NodesLoop:
 
     async def _near(self, config: OverflowConfig) -> Near:
         names = tuple(name for nodes in config.nodes.values() for name in nodes.names)
+        before, self._there = self._there, frozenset()
         nodes = await self._slurm.nodes(names)
         partitions = await self._slurm.partitions()
         if config.partition not in partitions:
             raise SlurmError(f"Slurm has no partition {config.partition}", hint="fed render --check")
+        there = frozenset(node.name for node in nodes if not node.state.startswith(_UNKNOWN))
+        is_open = partitions[config.partition].get("State") == OPEN
+        self._there = frozenset() if is_open else there
         return Near(
             nodes={node.name: node for node in nodes},
             partition=partitions[config.partition],
             running=await self._slurm.runs_on(compress(names)),
             waiting=await self._slurm.vgpu_jobs((config.partition,)),
+            unsettled=set(names) - (there if is_open else there & before),
         )
 
     async def _tell(self, config: OverflowConfig, changes: Changes) -> None:

@@ -37,6 +37,7 @@ class Near:
     partition: Mapping[str, str]
     running: Sequence[JobRun] = ()  # on virtual nodes
     waiting: Sequence[QueuedJob] = ()  # for them, and for slices
+    unsettled: Collection[str] = ()  # nodes of which Slurm has only just learnt what is there
 
 
 @dataclass(slots=True)
@@ -63,7 +64,8 @@ def decide(config: OverflowConfig, gres: GresNames, near: Near, far: Far, *, dra
         pool, here = far.pools.get(some.pool), _here(some, gres, near, far)
         what = Taking(jobs=0, why="this site is draining") if draining else taking(pool, here)
         up = [name for name in some.names if name in near.nodes and takes_jobs(near.nodes[name])]
-        open_nodes += some.names if what.jobs or some.pool in returning.values() else ()
+        if what.jobs or some.pool in returning.values():
+            open_nodes += [name for name in some.names if name not in near.unsettled]
         tasks = offered(pool, what.jobs, here, wants) if pool is not None else Counter[tuple[str, int]]()
         for want in _wants((job for job in near.waiting if returning.get(job.job_id) == some.pool), gres):
             tasks[want.gres_class, want.count] += want.tasks

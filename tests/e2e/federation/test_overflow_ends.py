@@ -3,13 +3,16 @@
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slurm_plugin.lab import commands
 from tests.e2e.federation.bursting import USER, Bursting, bursting
+from tests.e2e.live import Live
 
 pytestmark = pytest.mark.slurm
 
@@ -44,13 +47,20 @@ def note(site: Bursting, job: str) -> dict[str, Any]:
     return dict(json.loads(found[1])) if found else {}
 
 
-def forget_all(site: Bursting) -> None:
-    """A slurmctld that was killed and has lost what it knew: the next one hands out the same ids."""
-    lab = site.here.lab
-    commands.stop(lab.name, "slurmctld", site.here.base)
+def forget(live: Live, but: Path) -> None:
+    """A slurmctld that was killed and has lost what it knew but this: what is forgotten gets its ids again."""
+    lab = live.lab
+    commands.stop(lab.name, "slurmctld", live.base)
     shutil.rmtree(lab.state / "slurmctld")
-    (lab.state / "slurmctld").mkdir()
-    commands.start(lab.name, "slurmctld", site.here.base)
+    shutil.copytree(but, lab.state / "slurmctld")
+    commands.start(lab.name, "slurmctld", live.base)
+
+
+def saved(live: Live, to: Path) -> Path:
+    """What slurmctld knows now, as it has it on disk a few seconds later."""
+    now, state = time.time(), live.lab.state / "slurmctld"
+    live.until(lambda: any(one.stat().st_mtime > now for one in state.glob("job_state")), "a saved state", LIMIT_S)
+    return Path(shutil.copytree(state, to / "saved"))
 
 
 def test_the_numbers_of_a_run_are_on_the_job_and_in_fed_sacct(site: Bursting) -> None:
@@ -82,11 +92,11 @@ def test_the_users_own_limit_counts_from_the_start_elsewhere_and_comes_back(site
     site.here.until(lambda: not far(site), "nothing runs on", LIMIT_S)
 
 
-def test_what_slurmctld_forgot_leaves_nothing_running_and_the_daemon_says_which(site: Bursting) -> None:
+def test_what_slurmctld_forgot_leaves_nothing_running_and_the_daemon_says_which(site: Bursting, tmp_path: Path) -> None:
     job = submit(site, "echo up; exec sleep 600")
     site.here.until(lambda: bool(far(site)), "a job at the far side", LIMIT_S)
     (run,) = runs(site, job)
-    forget_all(site)
+    forget(site.here, tmp_path)
     site.here.until(lambda: not far(site), "nothing runs on", LIMIT_S)
     site.here.until(lambda: runs(site, job)[0]["closed"], "a closed burst", LIMIT_S)
     assert "does not know it" in runs(site, job)[0]["why"]
@@ -95,15 +105,30 @@ def test_what_slurmctld_forgot_leaves_nothing_running_and_the_daemon_says_which(
     site.wait_open()
 
 
+def test_jobs_whose_start_slurmctld_forgot_are_started_again_and_find_what_runs(site: Bursting, tmp_path: Path) -> None:
+    """It ends what it finds of the first start as the node registers, and Slurm refuses a second in that second."""
+    told = site.there.home(USER) / "told"
+    jobs = [submit(site, f"echo {nth} >> {told}; sleep 15; exit 7", "--hold") for nth in range(4)]
+    but = saved(site.here, tmp_path)
+    site.here.slurm("scontrol", "release", ",".join(jobs))
+    site.here.until(lambda: told.exists() and len(told.read_text().split()) == 4, "all run", LIMIT_S)
+    forget(site.here, but)
+    site.here.slurm("scontrol", "release", ",".join(jobs))
+    for job in jobs:
+        site.wait_state(job, "FAILED", "CANCELLED", "COMPLETED", limit_s=LIMIT_S)
+    assert [site.field(job, "ExitCode") for job in jobs] == ["7:0"] * 4
+    assert sorted(told.read_text().split()) == ["0", "1", "2", "3"]
+
+
 @pytest.mark.soak  # 24.11 may take the end of the first one's slurmstepd for the second's: Slurm then says FAILED
-def test_an_id_that_is_given_away_twice_is_two_jobs(site: Bursting) -> None:
+def test_an_id_that_is_given_away_twice_is_two_jobs(site: Bursting, tmp_path: Path) -> None:
     """The first runs elsewhere while its daemon is away; the second gets its id, and each runs once."""
     home = site.here.home(USER)
     once = 'echo "$1" >> ran; [ "$1" = second ] || exec sleep 600'
     first = submit(site, f"set first; {once}")
     site.here.until(lambda: bool(far(site)), "a job at the far side", LIMIT_S)
     site.hpc.end()
-    forget_all(site)
+    forget(site.here, tmp_path)
     second = submit(site, f"set second; {once}", f"--output={home}/second.out")
     while second != first:  # ids begin anew
         site.here.run(USER, "scancel", second)

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from federation.errors import Unavailable
+from federation.model.messages import Room, Rooms
 from federation.model.states import Origin
 from federation.model.token import RANDOM_BYTES, mint
 from federation.overflow import nodes
@@ -19,6 +20,7 @@ from federation.overflow.bursts import save
 from federation.overflow.nodes import CALM_S, NodesLoop, far_of, gres_of
 from federation.overflow.pacing import SHARE
 from federation.ports import Now
+from federation.runner import Runner
 from federation.store.store import Store
 from slurm_plugin.errors import SlurmError
 from slurm_plugin.pool import GresNames
@@ -121,6 +123,30 @@ async def test_a_partition_is_open_while_its_pool_is_heard_and_the_daemon_runs(t
         with suppress(asyncio.CancelledError):
             await task
         assert slurm.fields["State"] == "DOWN"
+
+
+async def opens(runner: Runner, looks: Sequence[SlurmNode | None], slurm: Slurm) -> list[str]:
+    """What the partition is after each look, at which Slurm says this of the node; None: it does not answer."""
+    site = runner.engine.sites["hpc"]
+    site.linked, site.heard = True, time.monotonic()
+    runner.engine.sites.offered("hpc", Rooms(pools=(Room(pool="batch", free_jobs=5, free_cpus=5),)), now())
+    loop, found = NodesLoop(lambda: OURS, runner, slurm, now), []
+    for known in looks:
+        slurm.away = known is None
+        slurm.known = replace(known or slurm.known, comment=slurm.known.comment)
+        await loop.loop.once()
+        found.append(slurm.fields["State"])
+    return found
+
+
+async def test_a_partition_does_not_open_with_a_node_that_has_only_just_registered(tmp_path: Path) -> None:
+    there, unknown = node("a-1"), node("a-1", state="UNKNOWN")
+    net = Net(tmp_path)
+    net.site("hpc", "edge")  # never up: the test says what it says
+    async with net.site("edge", "hpc").up() as runner:
+        looks = [unknown, there, there, unknown, there]
+        assert await opens(runner, looks, Slurm()) == ["DOWN", "DOWN", "UP", "DOWN", "DOWN"]
+        assert await opens(runner, [there, None, there, there], Slurm()) == ["DOWN", "DOWN", "DOWN", "UP"]
 
 
 async def test_a_slurm_that_does_not_answer_is_asked_again_and_ends_nothing(tmp_path: Path) -> None:

@@ -115,6 +115,12 @@ def test_a_closed_partition_opens_when_a_pool_takes_jobs_and_what_waits_is_offer
     assert changes.comments == {}, "a node that takes jobs needs no comment"
 
 
+def test_a_partition_opens_without_the_nodes_that_have_only_just_registered() -> None:
+    changes = told(near(partition=CLOSED, unsettled={"a-2", "g-1"}, waiting=(waits(1),)))
+    assert changes.partition == {"State": "UP", "Nodes": "a-1"}
+    assert told(near(partition=CLOSED, unsettled={"a-1", "a-2", "g-1"})).partition == {}
+
+
 def test_the_total_is_constant_and_the_rest_of_the_gres_comes_back() -> None:
     changes = told(near(node("a-1", "gpu:h100:2,vgpu:100000,vgpu_mem:100000"), waiting=(waits(1),)))
     assert changes.gres["a-1"] == "gpu:h100:2,vgpu:m20:1,vgpu:pad:99999,vgpu_mem:100000"
