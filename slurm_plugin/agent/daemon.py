@@ -192,6 +192,8 @@ class Agent:
             unseen=self._unseen,
             fault=self.runs.ledger.fault or self.stalls.fault,
             garbled=self.runs.claims.garbled,
+            claimed=self.runs.claims.users,
+            wait_s=self._config.wait_s,
         )
 
     def _profile_of(self, slice_uuid: str) -> str:
