@@ -117,6 +117,7 @@ def _node(node: pool_pb2.NodeStatus) -> NodeView:
             for w in inventory.waiting
         ),
         garbled=tuple(inventory.garbled),
+        wait_s=inventory.wait_s,
         problems=tuple(_with_index(text, inventory.gpus) for text in node.problems),
         clock_ahead_s=node.clock_ahead_s,
     )

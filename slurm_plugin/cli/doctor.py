@@ -20,7 +20,8 @@ from slurm_plugin.ports import GresItem, QueuedJob
 from slurm_plugin.slurm.gres import parse_gres
 
 WAITING_PROLOG_S = 10.0  # a slice that was published is there at once, or after an epilog
-STUCK_PROLOG_S = 45.0  # the agent gives up after 30 s; a prolog that waits longer is stuck
+WAIT_S = 30.0  # the agent's own default, of one that does not tell
+STUCK_PROLOG_S = 15.0  # longer than the agent waits: it should have given up
 NO_GRANT_S = 60.0  # as long as a prolog may take
 CLOCK_S = 10.0  # how far apart the clocks of node and controller may be
 TEXT_MAX = 1000  # characters of one line of a finding
@@ -147,14 +148,15 @@ def _stale(pool: PoolView, jobs: tuple[QueuedJob, ...]) -> Iterator[Finding]:
 
 def _lacking(pool: PoolView, jobs: tuple[QueuedJob, ...], now: float) -> Iterator[Finding]:
     granted = {(grant.job_id, grant.started_at, node.name) for node in pool.nodes for grant in node.grants}
-    unread = {(job_id, node.name) for node in pool.nodes for job_id in node.garbled}
+    untold = {(job_id, node.name) for node in pool.nodes for job_id in node.garbled}
+    untold |= {(prolog.job_id, node.name) for node in pool.nodes for prolog in node.waiting}
     connected = {node.name for node in pool.nodes if node.agent_connected}
     for job in jobs:
         age = now - job.started_at
         if job.state in _HOLDS_NOTHING or job.state == "COMPLETING" or age < NO_GRANT_S:
             continue
         for name in job.on_nodes:
-            has_none = (job.job_id, job.started_at, name) not in granted and (job.job_id, name) not in unread
+            has_none = (job.job_id, job.started_at, name) not in granted and (job.job_id, name) not in untold
             if name in connected and has_none:
                 yield found("no-grant", node=name, job=job.job_id, state=job.state, age=f"{age:.0f}")
 
@@ -262,8 +264,10 @@ def _grants(node: NodeView) -> Iterator[Finding]:
 def _waiting(node: NodeView, now: float) -> Iterator[Finding]:
     for prolog in node.waiting:
         if (waited := now - prolog.since) > WAITING_PROLOG_S:
-            code = "stuck-prolog" if waited > STUCK_PROLOG_S else "waiting-prolog"
-            facts = {"job": prolog.job_id, "waited": f"{waited:.0f}", "host": shlex.quote(node.name)}
+            limit_s = node.wait_s or WAIT_S
+            code = "stuck-prolog" if waited > limit_s + STUCK_PROLOG_S else "waiting-prolog"
+            facts = {"job": prolog.job_id, "waited": f"{waited:.0f}", "limit": f"{limit_s:g}"}
+            facts["host"] = shlex.quote(node.name)
             yield found(code, node=node.name, **facts)
 
 

@@ -83,6 +83,7 @@ class NodeView:
     grants: tuple[GrantView, ...]
     waiting: tuple[WaitingView, ...]
     garbled: tuple[int, ...]  # jobs whose grants can't be read: what they have is held
+    wait_s: float  # longest wait of a prolog for a slice; 0 when the agent does not tell
     problems: tuple[str, ...]
     clock_ahead_s: float  # against the controller's
 

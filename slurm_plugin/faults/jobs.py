@@ -35,13 +35,13 @@ JOBS = {
     ),
     "waiting-prolog": Fault(
         "{node}: job {job} has waited {waited} s in its prolog for a slice",
-        "more was published than there is; the agent requeues the job after 30 s",
+        "more was published than there is; the agent requeues the job after {limit} s",
         "vgpu show node {host}",
         passing=True,
     ),
     "stuck-prolog": Fault(
         "{node}: job {job} has waited {waited} s in its prolog for a slice",
-        "the agent gives up after 30 s and requeues the job; this one it could not",
+        "the agent gives up after {limit} s and requeues the job; this one it could not",
         _END_JOB,
     ),
     "open-devices": Fault(

@@ -342,6 +342,19 @@ def test_a_job_whose_grant_can_not_be_read_is_not_told_to_be_requeued() -> None:
     assert world.judge() == ()
 
 
+def test_a_prolog_that_waits_as_long_as_its_agent_lets_it_is_not_stuck() -> None:
+    world = World()
+    world.node.inventory.wait_s = 60
+    world.jobs.append(job(15, "RUNNING"))
+    waits(NOW - 70)(world)
+    world.node.inventory.waiting[0].job_id = 15  # nor is it without its grant
+    (finding,) = world.judge()
+    assert finding.code == "waiting-prolog"
+    assert finding.why.endswith("requeues the job after 60 s")
+    world.node.inventory.waiting[0].since = NOW - 76
+    assert [one.code for one in world.judge()] == ["stuck-prolog"]
+
+
 def test_a_job_that_began_without_its_agent_is_not_sought_in_a_log_that_has_nothing_of_it() -> None:
     world = World()
     PLANTED["unconfined-job"](world)
