@@ -28,6 +28,7 @@ TEXT_MAX = 1000  # characters of one line of a finding
 _HOLDS_NOTHING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 # What the controller reports of a node, and the checks that say the same and how to mend it.
 _NO_CATALOGUE = {"no-catalogue", "catalogue"}
+_CLOCKS = re.compile(r"munge refuses (\S+): its clock is not the controller's")
 _RIVAL = re.compile(r"somebody else changes what is published on ")
 # Slurm's own words for why it drained a node.
 _DRAINED = (
@@ -78,7 +79,7 @@ def pool_findings(pool: PoolView, names: GresNames, now: float, takes: Takes = _
 
     A controller that only observes publishes nothing, and then counts are not judged.
     """
-    findings = [found("rival" if _RIVAL.match(text) else "controller", problem=text) for text in pool.problems]
+    findings = [_problem(text) for text in pool.problems]
     findings += [_paused(pool.pause)] if pool.pause else []
     for node in pool.nodes:
         findings += _node_problems(node)
@@ -93,6 +94,12 @@ def pool_findings(pool: PoolView, names: GresNames, now: float, takes: Takes = _
             if takes(node.name, gpu.index):
                 findings += gpu_findings(node, gpu)
     return tuple(findings)
+
+
+def _problem(text: str) -> Finding:
+    if clocks := _CLOCKS.fullmatch(text):
+        return found("clock-refused", problem=text, host=shlex.quote(clocks[1]))
+    return found("rival" if _RIVAL.match(text) else "controller", problem=text)
 
 
 def _paused(pause: PauseView) -> Finding:

@@ -29,6 +29,7 @@ from slurm_plugin.slurm.queue import Pool
 log = logging.getLogger(__name__)
 
 SWITCH_S = 0.0005  # a thread that decides gives way so soon: a fence has a dozen short turns, and waits for each
+CLOCKS_S = 60.0  # so long it is told that an agent was refused for its clock: longer than until it dials again
 STOP_S = 1.0  # sessions are cut after so long; agents dial again
 
 
@@ -51,7 +52,10 @@ async def running(
     munge = Munge(config.controller.munge_socket)
     trusted = frozenset(operators | {os.getuid()})
     place, agents = config.controller, len(config.hosts)
-    server, port = await serve(engine, listen=place.listen, munge=munge, trusted=trusted, agents=agents)
+    clocks = _Clocks(engine.desk.problems)
+    server, port = await serve(
+        engine, listen=place.listen, munge=munge, trusted=trusted, agents=agents, mistimed=clocks.differ
+    )
     loop = asyncio.create_task(engine.run())
 
     def broken(task: "asyncio.Task[None]") -> None:
@@ -67,6 +71,20 @@ async def running(
         await server.stop(STOP_S)
         with contextlib.suppress(asyncio.CancelledError):
             await loop
+
+
+class _Clocks:
+    """An agent whose clock is far from ours never gets in, so it can't tell of that itself."""
+
+    def __init__(self, problems: dict[str, str]) -> None:
+        self._problems = problems
+        self._over: asyncio.TimerHandle | None = None
+
+    def differ(self, host: str) -> None:
+        if self._over is not None:
+            self._over.cancel()
+        self._problems["clocks"] = f"munge refuses {host}: its clock is not the controller's"
+        self._over = asyncio.get_running_loop().call_later(CLOCKS_S, self._problems.pop, "clocks", None)
 
 
 async def run(path: Path) -> None:

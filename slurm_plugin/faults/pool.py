@@ -22,7 +22,7 @@ REACH = {
     "agent-away": Fault(
         "{node}: its agent is not connected to the controller",
         "jobs there still start on what is published, but nothing is re-cut and no count is renewed",
-        "ssh {host} systemctl restart vgpu-agent",
+        "date; ssh {host} 'date; systemctl restart vgpu-agent'   # munge refuses an agent whose clock is a minute off",
         passing=True,
     ),
     "two-agents": Fault(
@@ -39,6 +39,12 @@ REACH = {
         "{node}: its clock is {ahead} s {way} the controller's",
         "munge refuses credentials that are too old or from the future, and then no job starts there",
         "ssh {host} chronyc makestep",
+    ),
+    "clock-refused": Fault(
+        "{problem}",
+        "credentials are good for a minute: its agent, if it has one, never connects, and Slurm starts no job there",
+        "date; ssh {host} 'date; chronyc makestep'   # or here, where all are refused",
+        passing=True,
     ),
     "controller": Fault(
         "{problem}", "the controller itself reports this", "journalctl -u vgpu-controller --since -10min", passing=True

@@ -14,6 +14,7 @@ CREDENTIAL_BYTES = 8192  # longest credential we take
 AT_ONCE = 8  # munge programs at once; strangers can make us start them
 _SOCKET, _TIMEOUT = 6, 7  # exit codes: munged did not answer
 _PROGRAM = re.compile(r"^(un)?munge: (Error: )?")
+_TIMES = ("Expired credential", "Rewound credential")
 _ANOTHERS = "Unauthorized credential"
 _FOR_ANOTHER = "is the controller's user another than `user` of pool.yaml, or --controller-uid, says?"
 _KEY_OR_CLOCK = "both hosts need the same munge key and nearly the same clock"
@@ -26,6 +27,11 @@ class Signed:
 
     uid: int
     payload: str
+
+
+def tells_of_the_clock(error: Untrusted) -> bool:
+    """Was it refused for its time alone? Then it is of this cluster."""
+    return any(text in str(error) for text in _TIMES)
 
 
 class Munge:

@@ -13,7 +13,7 @@ import grpc.aio
 from slurm_plugin.errors import LinkError, Untrusted, VgpuError
 from slurm_plugin.link.handshake import METADATA_KEY, answer_payload, nonce_of_call
 from slurm_plugin.link.identity import Identity, make_identity
-from slurm_plugin.link.munge import Munge
+from slurm_plugin.link.munge import Munge, tells_of_the_clock
 from slurm_plugin.proto.vgpu.v1 import pool_pb2, pool_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,10 @@ class PoolHandler(Protocol):
 class Gate:
     """Who may call: a munge credential made for this very certificate, and for some calls by a trusted user only."""
 
-    def __init__(self, *, identity: Identity, munge: Munge, trusted: frozenset[int]) -> None:
+    def __init__(
+        self, *, identity: Identity, munge: Munge, trusted: frozenset[int], mistimed: Callable[[str], None]
+    ) -> None:
+        self._mistimed = mistimed
         self._identity = identity
         self._munge = munge
         self._trusted = trusted
@@ -83,7 +86,12 @@ class Gate:
         credential = metadata.get(METADATA_KEY, b"")
         if not isinstance(credential, bytes) or not credential:
             raise Untrusted("the call carries no munge credential")
-        signed = await self._munge.decode(credential)
+        try:
+            signed = await self._munge.decode(credential)
+        except Untrusted as error:
+            if tells_of_the_clock(error):
+                self._mistimed(str(context.peer()).rpartition(":")[0].partition(":")[2])
+            raise
         nonce = nonce_of_call(signed.payload, self._identity.fingerprint)
         if trusted_only and signed.uid not in self._trusted:
             raise Untrusted(f"uid {signed.uid} may not make this call", hint="run it as root or SlurmUser")
@@ -181,15 +189,22 @@ def _limits(agents: int) -> tuple[tuple[str, int], ...]:
 
 
 async def serve(
-    handler: PoolHandler, *, listen: str, munge: Munge, trusted: frozenset[int], agents: int = 0
+    handler: PoolHandler,
+    *,
+    listen: str,
+    munge: Munge,
+    trusted: frozenset[int],
+    agents: int = 0,
+    mistimed: Callable[[str], None] = lambda _: None,
 ) -> tuple[grpc.aio.Server, int]:
     """Start the port `listen` ("host:port", port 0: any free one). Returns the running server and its port.
 
-    `agents`: how many there are to be. Raises LinkError when the port can't be had.
+    `agents`: how many there are to be. `mistimed` is told the address of who had a credential of another time.
+    Raises LinkError when the port can't be had.
     """
     identity = make_identity()
     server = grpc.aio.server(options=(*_OPTIONS, *_limits(agents)))
-    gate = Gate(identity=identity, munge=munge, trusted=trusted)
+    gate = Gate(identity=identity, munge=munge, trusted=trusted, mistimed=mistimed)
     pool_pb2_grpc.add_PoolServicer_to_server(_Servicer(gate, handler), server)
     tls = grpc.ssl_server_credentials([(identity.key_pem, identity.certificate_pem)])
     try:

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin import catalogue
-from slurm_plugin.controller import books, engine, steps
+from slurm_plugin.controller import books, daemon, engine, steps
 from slurm_plugin.controller.daemon import running
 from slurm_plugin.controller.engine import Engine
-from slurm_plugin.errors import ConfigError, LinkError, SlurmUnavailable
+from slurm_plugin.errors import ConfigError, LinkError, SlurmUnavailable, Untrusted
 from slurm_plugin.link.client import Link, open_link
 from slurm_plugin.link.munge import Munge
 from slurm_plugin.pool import ControllerPlace, Mode, PoolConfig
 from tests.integration.controller.site import DictSlurm, ListAgent, agent, until
-from tests.integration.link.munged import munged
+from tests.integration.link.munged import Late, munged
 from tests.unit.controller import pools
 
 NODES = ("n1", "n2")
@@ -341,3 +341,17 @@ async def test_an_apply_tells_every_agent_that_its_gpus_in_quarantine_are_worth_
         assert n1.retries == 0
         await link.apply()
         await until(lambda: n1.retries == 1)
+
+
+async def test_a_host_that_is_refused_for_its_clock_is_told_for_a_while(
+    socket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent never gets in, so nobody else can tell."""
+    monkeypatch.setattr(daemon, "CLOCKS_S", 3.0)
+    async with controller(socket, tmp_path) as site:
+        async with await open_link(site.address, munge=Late(socket, ttl_s=1)) as late:
+            with pytest.raises(Untrusted, match="Expired"):
+                await late.status()
+        problems = site.engine.desk.problems
+        assert problems["clocks"] == "munge refuses 127.0.0.1: its clock is not the controller's"
+        await until(lambda: "clocks" not in problems)

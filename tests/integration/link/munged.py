@@ -1,5 +1,6 @@
 """A real munged of the test's own: private key, private socket, ended by pid."""
 
+import asyncio
 import os
 import secrets
 import subprocess
@@ -9,7 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from slurm_plugin.link.munge import Munge
+
 START_S = 10.0
+
+
+class Late(Munge):
+    """Its credentials are of another time when they arrive, as those of a host whose clock is far off."""
+
+    async def encode(self, payload: str, *, for_uid: int) -> bytes:
+        credential = await super().encode(payload, for_uid=for_uid)
+        await asyncio.sleep(2.1)  # seconds are whole, and one is what they are good for
+        return credential
 
 
 @contextmanager

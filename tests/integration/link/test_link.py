@@ -21,7 +21,7 @@ from slurm_plugin.link.identity import make_identity
 from slurm_plugin.link.munge import Munge
 from slurm_plugin.link.server import Caller, Send, raise_file_limit, serve
 from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
-from tests.integration.link.munged import munged
+from tests.integration.link.munged import Late, munged
 
 ROOT = frozenset({0})
 
@@ -151,6 +151,23 @@ async def test_credential_is_good_once_and_only_for_whom_it_was_made(socket: Pat
         await munge.decode(credential)
     with pytest.raises(Untrusted, match=r"[Uu]nauthorized"):
         await munge.decode(await munge.encode("x", for_uid=65534))
+
+
+async def test_who_is_refused_for_his_clock_is_told_to_the_controller_by_his_address(socket: Path) -> None:
+    told: list[str] = []
+    server, port = await serve(Echo(), listen="127.0.0.1:0", munge=Munge(socket), trusted=ROOT, mistimed=told.append)
+    try:
+        async with await open_link(f"127.0.0.1:{port}", munge=Late(socket, ttl_s=1)) as link:
+            with pytest.raises(Untrusted, match="Expired credential") as caught:
+                await link.status()
+            assert "nearly the same clock" in caught.value.hint
+        with munged() as strangers:
+            async with await open_link(f"127.0.0.1:{port}", munge=Munge(strangers)) as link:
+                with pytest.raises(Untrusted):
+                    await link.status()
+    finally:
+        await server.stop(None)
+    assert told == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("payload", ["", "vgpu-link-1 call", "vgpu-link-1 answer " + "0" * 32 + " ff", "x\ny z w"])

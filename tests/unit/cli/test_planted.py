@@ -193,6 +193,7 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "version-mismatch": lambda w: setattr(w.node.inventory, "agent_version", "0.0.9"),
     "clock-skew": set_node(clock_ahead_s=-31.0),
     "paused": lambda w: w.pool.pause.CopyFrom(pb.Pause(since=1000, uid=0, reason="driver update")),
+    "clock-refused": lambda w: w.pool.problems.append("munge refuses 10.0.0.7: its clock is not the controller's"),
     "controller": lambda w: w.pool.problems.append("can't write /var/lib/vgpu: No space left on device"),
     "rival": lambda w: w.pool.problems.append("somebody else changes what is published on n1 again and again"),
     "node": set_node(problems=["GPU 0: the step failed 3 times"]),
