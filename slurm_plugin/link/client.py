@@ -126,8 +126,9 @@ class Link:
         try:
             async with asyncio.timeout(wait_s):
                 metadata = dict(await call.initial_metadata() or ())
-            if METADATA_KEY not in metadata and call.done():
-                raise _translated(await call.code(), await call.details())  # refused before it answered
+            refused = METADATA_KEY not in metadata and call.done()  # before it answered
+            if refused and (code := await call.code()) is not grpc.StatusCode.OK:
+                raise _translated(code, await call.details())
         except TimeoutError:
             raise LinkError(f"the controller did not answer within {wait_s:g} s") from None
         except grpc.aio.AioRpcError as error:

@@ -6,7 +6,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket as Socket
@@ -118,6 +118,49 @@ async def test_server_that_munge_does_not_know_as_root_is_not_believed(socket: P
         check_answer(expected, 65534, expected=expected, trusted=ROOT)
     with pytest.raises(Untrusted, match="answered another call"):
         check_answer(answer_payload("bb", identity.fingerprint), 0, expected=expected, trusted=ROOT)
+
+
+class Careless(Munge):
+    """Its credentials are for the impostor: he learns the nonce."""
+
+    async def encode(self, payload: str, *, for_uid: int) -> bytes:
+        return await super().encode(payload, for_uid=65534)
+
+
+@contextmanager
+def impostor(*argv: str) -> Iterator[str]:
+    """One of uid 65534's, and where it listens."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.cases.impostor", *argv], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield f"127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.terminate()
+            told = process.stdout.read().split()
+    assert set(told) <= {"called"}  # nobody tells it anything
+
+
+@pytest.mark.parametrize(
+    ("proves", "careless", "why"),
+    [
+        (False, False, "did not prove who it is"),
+        (True, False, "answered another call"),
+        (True, True, "the controller runs as uid 65534"),
+    ],
+)
+async def test_a_controller_of_another_users_is_believed_by_neither_agent_nor_command(
+    socket: Path, proves: bool, careless: bool, why: str
+) -> None:
+    munge = (Careless if careless else Munge)(socket)
+    with impostor(*([str(socket)] if proves else [])) as address:
+        async with await open_link(address, munge=munge) as link:
+            with pytest.raises(Untrusted, match=why):
+                await link.status()
+            with pytest.raises(Untrusted, match=why):
+                async with link.session():
+                    pytest.fail("an agent would take its orders")
 
 
 async def test_credential_made_for_another_certificate_is_refused(socket: Path) -> None:
