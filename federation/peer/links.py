@@ -24,12 +24,15 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 30_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 0),
 )
-"""Of both ends: a cut link is noticed within half a minute, and neither end takes the other's pings for abuse."""
+"""Of both ends: a link whose packets are lost is noticed within half a minute, one whose far end takes them and says
+nothing within a minute; and neither end takes the other's pings for abuse.
+"""
 
 Dial = Callable[[], AbstractAsyncContextManager[grpc.aio.Channel]]
 """A channel to one site, already proven to be it. Raises FedError."""
