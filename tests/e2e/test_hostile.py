@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.lab import commands, simgpu
 from tests.e2e.live import SEE, Live, seen
 from tests.e2e.test_isolation import caps, uid
 
@@ -58,6 +59,8 @@ import asyncio, concurrent.futures.thread, encodings.idna, os, socket, sys
 from pathlib import Path
 from slurm_plugin.errors import VgpuError
 from slurm_plugin.link import client, munge
+from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
+from tests.cases.impostor import POOL, stand_in
 """
 SAY = """
 def say(request):
@@ -239,6 +242,37 @@ asyncio.run(attack())
     refused = live.vgpu("apply", user="bob")
     assert refused.code != 0
     assert "may not make this call" in refused.err
+
+
+def test_at_the_controllers_port_while_it_is_away_he_gives_no_orders(live: Live, victim: Victim) -> None:
+    """A port above 1023 is anybody's. What he can prove is that he is bob."""
+    place, there = f"127.0.0.1:{live.lab.ports.controller}", simgpu.snapshot(live.lab.sim_state(NODE))
+    mine = there.slices()[victim.slice]
+    idle = next(one for one in there.instances if one.gpu != mine.gpu)
+    code = f"""
+shape = pb.SliceShape(profile={idle.profile!r}, start={idle.start})
+order = pb.ToAgent(step=pb.Step(id=1, gpu={there.gpus[idle.gpu]!r}, destroy=[shape]))
+asyncio.run(stand_in({place!r}, munge.Munge(Path({str(live.lab.munge_socket)!r})), order))
+"""
+    commands.stop(live.lab.name, "controller", live.base)
+    try:
+        with bobs(live, code) as his:
+            assert his.stdout is not None
+            try:
+                assert his.stdout.readline().strip() == str(live.lab.ports.controller)
+                for _ in range(2 * len(live.lab.nodes)):
+                    assert his.stdout.readline() == "called\n"  # by agents, again and again
+                status = live.vgpu("status")
+            finally:
+                his.terminate()
+                heard = his.stdout.read().split()
+    finally:
+        commands.start(live.lab.name, "controller", live.base)
+    assert status.code != 0
+    assert "answered another call" in status.err
+    assert set(heard) <= {"called"}
+    live.until(lambda: victim.job in grants(live), "the controller has its agents again")
+    assert simgpu.snapshot(live.lab.sim_state(NODE)).slices().keys() == there.slices().keys()
 
 
 def test_he_can_not_tell_slurm_that_a_node_has_more(live: Live, victim: Victim) -> None:
