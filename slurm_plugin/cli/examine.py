@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 import os
+import pwd
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,13 +24,13 @@ from slurm_plugin.ports import QueuedJob
 from slurm_plugin.slurm.checks import check
 from slurm_plugin.slurm.commands import SlurmCommands
 from slurm_plugin.slurm.facts import Live
+from slurm_plugin.slurm.file_checks import others_can_write
 from slurm_plugin.slurm.live import read_live
 from slurm_plugin.slurm.process import Site
 from slurm_plugin.slurm.queue import Pool
 from slurm_plugin.slurm.site import side_of
 
 SECOND_LOOK_S = 3.0  # what is wrong for the moment is right again by then
-WRITABLE_BY_OTHERS = 0o022
 OF_SLURM = ("slurm.conf as slurmctld has it", "partitions", "nodes", "gres.conf", "hooks", "job_submit", "this client")
 
 
@@ -64,7 +66,7 @@ def _look(pool: PoolConfig | None, target: Target) -> Report:
         findings += tuple(one for one in report.findings if not (none_yet and one.code == "catalogue-unread"))
         if not none_yet:
             checked.append("catalogue")
-            findings += _catalogue(pool.controller.catalogue, view)
+            findings += _catalogue(pool.controller.catalogue, view, pool.controller.user)
     return Report(checked=tuple(checked), findings=without_doubles(findings))
 
 
@@ -119,9 +121,9 @@ async def _read(pool: PoolConfig) -> _Slurm:
     return _Slurm(live=await read_live(slurm, place.slurm_conf, pool.gres.name), jobs=await slurm.vgpu_jobs())
 
 
-def _catalogue(path: Path, view: PoolView | None) -> tuple[Finding, ...]:
+def _catalogue(path: Path, view: PoolView | None, user: str = "root") -> tuple[Finding, ...]:
     try:
-        mode, text = path.stat().st_mode, path.read_text()
+        facts, text = path.stat(), path.read_text()
         catalogue = parse(text)
     except FileNotFoundError:
         return (found("no-catalogue", path=path),)
@@ -133,6 +135,13 @@ def _catalogue(path: Path, view: PoolView | None) -> tuple[Finding, ...]:
         findings += (found("catalogue-old", path=path),)
     elif view and written:
         findings += catalogue_findings(catalogue, view)
-    if mode & WRITABLE_BY_OTHERS:
-        findings += (found("catalogue-mode", path=path),)
+    if what := others_can_write(facts.st_uid, stat.S_IMODE(facts.st_mode), {0, _uid(user)}):
+        findings += (found("catalogue-mode", path=path, what=what, user=user),)
     return findings
+
+
+def _uid(user: str) -> int:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:  # of another host
+        return 0

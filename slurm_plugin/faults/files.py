@@ -22,12 +22,17 @@ FILES = {
         passing=True,
     ),
     "catalogue-mode": Fault(
-        "{path}: others than its owner can write it",
-        "who writes the catalogue decides what jobs get",
-        "chmod 644 {path}",
+        "{path}: {what}",
+        "who writes the catalogue decides what jobs get: the controller's user, and nobody else",
+        "chown {user}: {path}; chmod 644 {path}",
     ),
     "hook-conf": Fault(
         "{path}: {what}", "the hooks trust this file only when it is root's alone, and then bind no job", "{line}"
+    ),
+    "lua-mode": Fault(
+        "{path}: {what}",
+        "slurmctld runs it: who can write it decides what every job may do",
+        "chown root: {path}; chmod 644 {path}",
     ),
     "lua-not-run": Fault(
         "slurmctld's answer to a class that does not exist: {answer}",

@@ -37,7 +37,7 @@ def check(side: SlurmSide, live: Live) -> tuple[Finding, ...]:
         file_checks.client,
         file_checks.lua,
         file_checks.job_ids,
-        file_checks.hook_confs,
+        file_checks.owners,
     )
     return tuple(finding for one in checks for finding in one(side, live))
 

@@ -1,5 +1,6 @@
 """What in the files of Slurm and of the pool on this host is not as the pool needs it. Pure."""
 
+import re
 from collections.abc import Iterator
 
 from slurm_plugin.errors import SlurmError
@@ -105,8 +106,17 @@ def job_ids(side: SlurmSide, live: Live) -> Iterator[Finding]:
         yield found("no-job-ids", path=conf.path, job_ids=side.job_ids)
 
 
-def hook_confs(_: SlurmSide, live: Live) -> Iterator[Finding]:
+def owners(_: SlurmSide, live: Live) -> Iterator[Finding]:
+    """Files that nobody may change but root, and SlurmUser what is slurmctld's."""
     for file in live.hook_confs:
-        if file.uid != 0 or file.mode & _WRITABLE_BY_OTHERS:
-            what = f"it belongs to uid {file.uid} and has mode {file.mode:04o}"
+        if what := others_can_write(file.uid, file.mode, {0}):
             yield found("hook-conf", path=file.path, what=what, line=f"chown root: {file.path}; chmod 644 {file.path}")
+    slurm = re.search(r"\((\d+)\)", live.config.get("SlurmUser", ""))
+    for file in filter(None, (live.job_submit, live.module)):
+        if what := others_can_write(file.uid, file.mode, {0, int(slurm[1]) if slurm else 0}):
+            yield found("lua-mode", path=file.path, what=what)
+
+
+def others_can_write(uid: int, mode: int, owners: set[int]) -> str:
+    """In words; "" when only they can."""
+    return f"it belongs to uid {uid} and has mode {mode:04o}" if uid not in owners or mode & _WRITABLE_BY_OTHERS else ""

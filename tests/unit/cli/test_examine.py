@@ -1,6 +1,8 @@
 """What `doctor` asks and reads by itself: who does not answer, and the catalogue's file."""
 
 import hashlib
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,16 @@ def test_the_catalogue_is_checked_as_job_submit_will_read_it(
     pool = status()
     pool.catalogue_sha256 = hashlib.sha256(CATALOGUE.encode()).hexdigest()
     assert {finding.code for finding in examine._catalogue(path, pool_view(pool))} == codes
+
+
+@pytest.mark.parametrize(("user", "found"), [("nobody", []), ("root", ["catalogue-mode"])])
+def test_a_catalogue_is_the_controllers_users(user: str, found: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "catalogue"
+    path.write_text(CATALOGUE)
+    os.chown(path, pwd.getpwnam("nobody").pw_uid, 0)
+    there = examine._catalogue(path, None, user)
+    assert [one.code for one in there] == found
+    assert all(one.paste == f"chown root: {path}; chmod 644 {path}" for one in there)
 
 
 def test_a_catalogue_is_compared_with_the_pool_when_the_controller_has_none_of_its_own(tmp_path: Path) -> None:

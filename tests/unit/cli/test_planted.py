@@ -262,6 +262,7 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "half-made": set_gpu(instances=[instance("1g.10gb", 6, 1, 13, ci=-1)]),
     # files
     "hook-conf": set_live(hook_confs=(File(path="/etc/vgpu/hook.conf", text="socket /x\n", mode=0o664),)),
+    "lua-mode": set_live(module=lua(uid=1000), own_module="return {}"),
     "lua-not-run": set_live(answer="sbatch: Job 5 to start at 2026-01-01T00:00:00"),
     "lua-broken": set_live(answer="sbatch: error: vgpu: slices can't be given out now: vgpu.lua can't be loaded"),
     "catalogue-unread": set_live(

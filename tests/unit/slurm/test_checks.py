@@ -5,7 +5,7 @@ import pytest
 
 from slurm_plugin.findings import Finding
 from slurm_plugin.slurm.checks import check
-from slurm_plugin.slurm.facts import Live
+from slurm_plugin.slurm.facts import File, Live
 from slurm_plugin.slurm.site import SlurmSide
 from tests.unit.slurm.sites import CONFIG, GOOD, NODES, PARTITIONS, SIDE, node
 
@@ -177,3 +177,14 @@ def test_a_drain_elsewhere_is_ours_only_where_slurm_runs_our_own_file_on_all_nod
     folders = {**CONFIG, "Epilog": "/etc/slurm/epilog.d/*"}
     assert check(SIDE, replace(live, config=folders, hooks={**GOOD.hooks, "Epilog": "/x/vgpu-epilog"})) == ()
     assert check(SIDE, replace(live, nodes=(*NODES, replace(drained, reason="fans")))) == ()
+
+
+@pytest.mark.parametrize(
+    ("uid", "mode", "is_wrong"), [(0, 0o644, False), (64030, 0o644, False), (1000, 0o644, True), (0, 0o664, True)]
+)
+def test_what_slurmctld_runs_is_roots_or_slurmusers_and_nobody_elses(uid: int, mode: int, is_wrong: bool) -> None:
+    file = File(path="/etc/slurm/vgpu.lua", text="", uid=uid, mode=mode)
+    for live in (replace(GOOD, module=file), replace(GOOD, job_submit=file)):
+        found = check(SIDE, replace(live, config={**CONFIG, "SlurmUser": "slurm(64030)"}))
+        assert [one.code for one in found] == ["lua-mode"] * is_wrong
+        assert all(one.paste == "chown root: /etc/slurm/vgpu.lua; chmod 644 /etc/slurm/vgpu.lua" for one in found)
