@@ -272,7 +272,8 @@ def test_a_job_that_is_preempted_gives_its_slice_to_the_one_that_preempts(live: 
 def test_a_job_that_shrinks_gives_back_what_it_had_on_the_node_that_it_leaves(live: Live) -> None:
     job = live.submit("alice", "--gres=vgpu:20gb", "-N2")
     live.until(lambda: live.granted("n1") == live.granted("n2") == {job}, "it has a slice on both")
-    live.slurm("scontrol", "update", f"jobid={job}", "numnodes=1")
+    shrunk = live.run("alice", "scontrol", "update", f"jobid={job}", "numnodes=1")
+    assert shrunk.code == 0, shrunk.err
     wait_granted(live, "n2", limit_s=AT_ONCE_S)
     assert live.granted("n1") == {job}
     assert live.state(job) == "RUNNING"

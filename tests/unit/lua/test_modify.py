@@ -1,5 +1,7 @@
 """What vgpu.lua writes into a job at an update, and what it leaves alone."""
 
+from typing import Any
+
 import pytest
 
 from tests.unit.lua.calls import RECORD, REFUSED, USER, modify
@@ -27,6 +29,39 @@ def test_modify_checks_what_the_job_becomes(lua: Lua) -> None:
     assert modify(lua, RECORD, partition="cpu") == (REFUSED, {})
     assert modify(lua, RECORD, tres_per_node="gres:vgpu_mem:0") == (REFUSED, {})
     assert modify(lua, {**RECORD, "min_nodes": 4}, tres_per_node="gres:vgpu:2") == (REFUSED, {})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_tasks": 100_000},
+        {"ntasks_per_node": 1000},
+        {"cpus_per_task": 1000},
+        {"pn_min_cpus": 1000},
+        {"pn_min_memory": 1 << 40, "min_mem_per_node": 1 << 40},
+        {"exc_nodes": "n[1-3]"},
+    ],
+    ids=lambda change: str(*list(change)[:1]),
+)
+def test_modify_checks_each_field_that_can_leave_a_job_without_a_node(lua: Lua, change: dict[str, Any]) -> None:
+    tasks = {**RECORD, "num_tasks": 65}
+    assert modify(lua, tasks, **change) == (REFUSED, {})
+    assert lua.told()
+    small: dict[str, Any] = {key: "n1" if key == "exc_nodes" else 2 for key in change}
+    assert modify(lua, tasks, **small) == (0, {})
+
+
+@pytest.mark.parametrize("state", [1, 2, 0x8001])
+def test_modify_leaves_the_partition_of_a_job_that_has_started(lua: Lua, state: int) -> None:
+    """Its record has the one it runs in, and Slurm would deny the whole update: nobody could shrink his job."""
+    assert modify(lua, {**RECORD, "partition": "gpu", "job_state": state}, min_nodes=1) == (0, {})
+    assert modify(lua, {**RECORD, "partition": "gpu", "job_state": state}, min_nodes=4) == (REFUSED, {})
+
+
+@pytest.mark.parametrize("state", [0, 0x8000])
+def test_modify_gives_a_job_that_waits_its_wait_partition_back(lua: Lua, state: int) -> None:
+    code, wrote = modify(lua, {**RECORD, "partition": "gpu", "job_state": state}, min_nodes=1)
+    assert (code, wrote["partition"]) == (0, "gpu,vgpu-wait")
 
 
 def test_modify_leaves_the_rest_alone(lua: Lua) -> None:

@@ -145,6 +145,11 @@ local function stays_behind(rec, class)
    return refuse("this release of Slurm can't take %s from a job; cancel it and submit it again", shown(has.words))
 end
 
+-- A job that runs has one partition in its record, and Slurm denies all of an update that names another.
+local function is_pending(rec)
+   return (number_of(rec, "job_state", UNSET32) or 0) % 256 == 0
+end
+
 local function modify_slices(desc, rec, uid)
    local new = mentions(desc) and asks(desc)
    local removed = not new and text_of(desc, "tres_per_node") ~= ""
@@ -174,7 +179,8 @@ local function modify_slices(desc, rec, uid)
    end
    -- admin_comment is never written here: for a user's own update Slurm would deny all of it, half applied.
    local before = moved ~= "" and moved or text_of(rec, "partition")
-   if decision.partition and decision.partition ~= before then desc.partition = decision.partition end
+   local is_better = decision.partition and decision.partition ~= before
+   if is_better and is_pending(rec) then desc.partition = decision.partition end
    return 0
 end
 
