@@ -115,6 +115,13 @@ def test_the_controller_runs_as_whom_pool_yaml_says() -> None:
     assert "User=" not in chain.agent_unit(SIDE)
 
 
+def test_slurmd_starts_when_the_agent_says_that_the_slices_are_there() -> None:
+    """Order alone waits for nothing but that word: a slurmd before it registers a node without its slices."""
+    lines = chain.agent_unit(SIDE).splitlines()
+    assert {"Type=notify", "Before=slurmd.service"} <= set(lines)
+    assert not [line for line in lines if "slurmd" in line and line.startswith(("After=", "Requires=", "PartOf="))]
+
+
 def test_the_controllers_unit_lets_it_write_where_pool_yaml_says() -> None:
     shared = replace(SIDE, catalogue="/shared/vgpu/catalogue", state_dir="/var/lib/vgpu/controller")
     assert "ReadWritePaths=/shared/vgpu" in chain.controller_unit(shared).splitlines()
