@@ -26,6 +26,7 @@ from slurm_plugin.pool import (
 
 MAX_TOTAL = 1_000_000
 MAX_CLASSES = 256  # of the admin's, and as many aliases
+_OFFERED = re.compile(r"[mq][0-9]+", re.IGNORECASE)  # types that the pool may offer: padding is one that no user means
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
@@ -33,6 +34,12 @@ def _word(text: str) -> str:
     if not _WORD.fullmatch(text):
         raise ValueError(f"'{text[:64]}' is not a name (letters, digits, _ . -, at most 64, a letter first)")
     return text
+
+
+def _pad(text: str) -> str:
+    if _OFFERED.fullmatch(text):
+        raise ValueError(f"'{text}' is what a class is called, as m20 and q4 are; take another word")
+    return _word(text)
 
 
 def _absolute(path: Path) -> Path:
@@ -66,7 +73,7 @@ class _Section(BaseModel):
 class GresSection(_Section):
     name: Word = "vgpu"
     total: Annotated[int, Field(ge=2, le=MAX_TOTAL), AfterValidator(_total)] = 1000
-    pad: Word = "pad"
+    pad: Annotated[str, AfterValidator(_pad)] = "pad"
     memory: Word = "vgpu_mem"
 
 
@@ -170,6 +177,8 @@ class PoolFile(_Section):
             raise ValueError("wait_partition must not be one of partitions")
         if self.gres.name == self.gres.memory:
             raise ValueError("gres.name and gres.memory must differ")
+        if self.gres.pad != "pad" and self.gres.pad.lower() in self.classes.keys() | self.aliases.keys():
+            raise ValueError(f"gres.pad must be neither a class nor an alias, as '{self.gres.pad}' is")
         return self
 
     def to_pool(self, hosts: Sequence[tuple[str, ...]], guarantees: Sequence[Guarantee]) -> PoolConfig:

@@ -137,6 +137,19 @@ WRONG = {
         r"pool\.yaml:7: classes\.big: no GPU of this pool has the profile '3g\.20gb'",
     ),
     "class called pad": (SHORT + "classes: {pad: {memory: 10gb}}\n", "'pad' means something else"),
+    "padding called as a class by memory": (
+        SHORT + "gres: {pad: m20}\n",
+        r"pool\.yaml:6: gres\.pad: .*what a class is",
+    ),
+    "padding called as a class by share": (SHORT + "gres: {pad: Q4}\n", r"pool\.yaml:6: gres\.pad: .*what a class is"),
+    "padding called as a class": (
+        SHORT + "gres: {pad: fill}\nclasses: {fill: {memory: 10gb}}\n",
+        "gres.pad must be neither a class nor an alias",
+    ),
+    "padding called as an alias": (
+        SHORT + "gres: {pad: fill}\naliases: {fill: 10gb}\n",
+        "gres.pad must be neither a class nor an alias",
+    ),
     "class called as memory": (SHORT + "classes: {20gb: {memory: 10gb}}\n", "'20gb' is no name for a class"),
     "class with a blank": (SHORT + "classes: {Small Job: {memory: 10gb}}\n", "'Small Job' is no name for a class"),
     "default class of nothing": (SHORT + "default_class: tiny\n", r"pool\.yaml:6: default_class: .*tiny"),
