@@ -10,6 +10,9 @@ from datetime import UTC, datetime
 
 import grpc
 import grpc.aio
+from grpc_health.v1.health import aio as grpc_health
+from grpc_health.v1.health_pb2 import HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from federation.access.audit import Audit, Entry
 from federation.access.rates import Rate
@@ -36,6 +39,7 @@ from federation.tasks import ended
 
 log = logging.getLogger(__name__)
 
+SERVICE = pb.DESCRIPTOR.services_by_name["Federation"].full_name  # that health is asked of
 STOP_S = 2.0  # for calls to come to their end
 
 
@@ -160,6 +164,9 @@ async def served(front: Front, known: Links, bulk: Bulk) -> AsyncIterator[int]:
     gate = Gate(keeper, clock=now, pace=Pace(rate, time.monotonic, count=messages_in), decided=decided)
     server = grpc.aio.server(interceptors=[gate], options=(*GATE_OPTIONS, *OPTIONS))
     add_FederationServicer_to_server(Service(known, calling_site, bulk, front.decided), server)
+    health = grpc_health.HealthServicer()
+    add_HealthServicer_to_server(health, server)
+    await health.set(SERVICE, HealthCheckResponse.SERVING)
     port = open_port(server, config.listen, keeper) if config.listen else 0
     await server.start()
     watch = asyncio.create_task(keeper.watch(gate.sweep))
@@ -167,5 +174,6 @@ async def served(front: Front, known: Links, bulk: Bulk) -> AsyncIterator[int]:
     try:
         yield port
     finally:
+        await health.enter_graceful_shutdown()
         await ended(watch, *front.lines.tasks.values(), *front.lines.leaving)
         await server.stop(STOP_S)

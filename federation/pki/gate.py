@@ -22,6 +22,7 @@ from federation.errors import ConfigError, Refused, Untrusted
 from federation.pki.credentials import Credentials, Keeper
 from federation.pki.judge import judge
 from federation.pki.pace import Pace
+from federation.wire.status import to_status
 
 log = logging.getLogger(__name__)
 
@@ -165,8 +166,8 @@ class Gate(grpc.aio.ServerInterceptor):
         log.warning("gate.refused", extra={"peer": str(context.peer()), "method": method, "why": str(error)})
         self._decided(error.site if isinstance(error, Untrusted) else "", method, str(error))
         too_often = isinstance(error, Refused)
-        status = grpc.StatusCode.RESOURCE_EXHAUSTED if too_often else grpc.StatusCode.UNAUTHENTICATED
-        await context.abort(status, "\n".join((error.code, str(error), error.hint)))
+        status, details, rich = to_status(error, grpc.StatusCode.RESOURCE_EXHAUSTED if too_often else None)
+        await context.abort(status, details, rich)
 
     def _believed(self, context: Any, method: str) -> "_Known":
         shown = context.auth_context().get("x509_pem_cert")

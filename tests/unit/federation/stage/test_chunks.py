@@ -46,9 +46,22 @@ def test_a_heap_takes_only_what_its_hash_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [errors.Refused, errors.Unavailable, errors.Untrusted, errors.StoreFull])
 def test_an_error_crosses_as_what_it_is(kind: type[errors.FedError]) -> None:
-    status, details = to_status(kind("what happened", hint="what to do"))
-    there = from_status(grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details))
+    status, details, rich = to_status(kind("what happened", hint="what to do"))
+    there = from_status(grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(*rich), details=details))
     assert (type(there), str(there), there.hint) == (kind, "what happened", "what to do")
+
+
+def test_an_error_with_a_name_that_is_no_text_or_has_no_end_crosses_too() -> None:
+    status, details, rich = to_status(errors.Refused("\udcff" + "x" * 100_000, hint="\udcff"))
+    there = from_status(grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(*rich), details=details))
+    assert (type(there), str(there), there.hint) == (errors.Refused, "\\udcff" + "x" * 1023, "\\udcff")
+
+
+def test_a_status_that_contradicts_itself_is_not_ours() -> None:
+    _, details, rich = to_status(errors.Refused("no"))
+    metadata = grpc.aio.Metadata(*rich)
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, metadata, metadata, details=details)
+    assert type(from_status(error)) is errors.Unavailable
 
 
 @pytest.mark.parametrize("details", [None, "", "Socket closed", "refused", "nonsense\nx\ny"])
