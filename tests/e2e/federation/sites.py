@@ -189,6 +189,7 @@ _TWICE = "Duplicate jobid"
 _BEGIN = re.compile(r"slurmctld version \S+ started on cluster")
 _SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+) ")
 _STARTED_UNKNOWN = re.compile(r"error: Registered PENDING JobId=(\d+) ")  # it runs, and Slurm takes it for waiting
+_STARTED = re.compile(r"(?:Allocate|Started) JobId=(\d+) ")
 _RECOVERED = re.compile(r"Recovered JobId=(\d+) ")
 
 
@@ -198,11 +199,17 @@ def handed(log: str) -> set[tuple[str, str]]:
 
 
 def forgotten(log: str) -> set[str]:
-    """Numbers of jobs that a slurmctld acknowledged, or started, and that the next one did not know of."""
+    """Numbers of jobs that a slurmctld acknowledged, or started, and that a later one did not know of.
+
+    None of these may be requeued: one that a later slurmctld starts again it took for one that waits.
+    """
     found: set[str] = set()
     known: set[str] = set()
+    before: set[str] = set()  # started
     for life in _BEGIN.split(log)[1:]:
         recovered = set(_RECOVERED.findall(life))
-        found |= (known - recovered) | set(_STARTED_UNKNOWN.findall(life))
+        started = set(_STARTED.findall(life))
+        found |= (known - recovered) | set(_STARTED_UNKNOWN.findall(life)) | (before & started)
+        before |= started
         known = recovered | set(_SUBMITTED.findall(life))
     return found

@@ -266,11 +266,11 @@ class Verdict:
         faults += [] if end.state == order.end.state else [f"is {end}, not {order.end}"]
         faults += [f"stdout has {len(out)} bytes, not these {len(order.stdout)}"] if out != order.stdout else []
         faults += [f"stderr is {err!r}"] if err != order.stderr else []
-        numbers = {number for _, number in told} or self._numbers_of(name)
-        if not faults:
+        forgot = bool(({number for _, number in told} or self._numbers_of(name)) & self._forgotten)
+        if not faults and not (forgot and self._accounted.get(name) == LOST):  # else it had written all by then
             self.right += 1
             self._judge_accounting(name, order.end)
-        elif len(told) <= 1 and numbers & self._forgotten and order.stdout.startswith(out) and end.state == LOST.state:
+        elif len(told) <= 1 and forgot and order.stdout.startswith(out) and end.state == LOST.state:
             self.lost += 1
             self._judge_accounting(name, LOST)
         else:
