@@ -46,7 +46,6 @@ class Life:
         self.folder, self.state, self.done = folder, folder / "node/nvml.state", folder / "done"
         os.environ["VGPU_SIM_STATE"] = str(self.state)
         self.gpu, self.other = simgpu.snapshot(self.state).gpus
-        mock.patch("slurm_plugin.agent.tasks.step_of", step_of).start()
         self.slurm = FakeSlurm()
         self.slurm.runs = {job_id: run(job_id, gres_class) for job_id, gres_class in ((1, "m20"), (2, "m20"))}
         self.slurm.runs[3] = run(3, "2g.20gb")
@@ -143,7 +142,8 @@ def fork(life: Callable[[], None]) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     status = 1
     try:
-        life()
+        with mock.patch("slurm_plugin.agent.tasks.step_of", step_of):
+            life()
         status = 0
     finally:
         os._exit(status)

@@ -32,7 +32,7 @@ async def test_systemd_is_told_when_the_last_layout_is_back_and_not_before(
         await life.agent.slices.make(Step(gpu=life.gpu, create=LAYOUT))
     life.driver.close()
     simgpu.reboot(life.state)
-    assert simgpu.snapshot(life.state).mig == ((False, False),)
+    assert simgpu.snapshot(life.state).mig == ((False, False),) * 2
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(folder / "notify"))
         systemd.setblocking(False)
