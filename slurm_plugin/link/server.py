@@ -6,6 +6,7 @@ import resource
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
@@ -90,7 +91,7 @@ class Gate:
             signed = await self._munge.decode(credential)
         except Untrusted as error:
             if tells_of_the_clock(error):
-                self._mistimed(str(context.peer()).rpartition(":")[0].partition(":")[2])
+                self._mistimed(_host(str(context.peer())))
             raise
         nonce = nonce_of_call(signed.payload, self._identity.fingerprint)
         if trusted_only and signed.uid not in self._trusted:
@@ -98,6 +99,11 @@ class Gate:
         answer = await self._munge.encode(answer_payload(nonce, self._identity.fingerprint), for_uid=signed.uid)
         await context.send_initial_metadata(((METADATA_KEY, answer),))
         return Caller(uid=signed.uid, peer=str(context.peer()), trusted=signed.uid in self._trusted)
+
+
+def _host(peer: str) -> str:
+    """Of "ipv4:10.0.0.7:4321" or "ipv6:%5Bfd00::7%5D:4321"."""
+    return unquote(peer).rpartition(":")[0].partition(":")[2].strip("[]")
 
 
 _Reply = TypeVar("_Reply")

@@ -198,7 +198,7 @@ async def test_credential_is_good_once_and_only_for_whom_it_was_made(socket: Pat
 
 async def test_who_is_refused_for_his_clock_is_told_to_the_controller_by_his_address(socket: Path) -> None:
     told: list[str] = []
-    server, port = await serve(Echo(), listen="127.0.0.1:0", munge=Munge(socket), trusted=ROOT, mistimed=told.append)
+    there, port = await serve(Echo(), listen="127.0.0.1:0", munge=Munge(socket), trusted=ROOT, mistimed=told.append)
     try:
         async with await open_link(f"127.0.0.1:{port}", munge=Late(socket, ttl_s=1)) as link:
             with pytest.raises(Untrusted, match="Expired credential") as caught:
@@ -209,8 +209,13 @@ async def test_who_is_refused_for_his_clock_is_told_to_the_controller_by_his_add
                 with pytest.raises(Untrusted):
                     await link.status()
     finally:
-        await server.stop(None)
+        await there.stop(None)
     assert told == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize(("peer", "host"), [("ipv4:10.0.0.7:4321", "10.0.0.7"), ("ipv6:%5Bfd00::7%5D:4321", "fd00::7")])
+def test_a_peers_address_is_told_as_ssh_takes_it(peer: str, host: str) -> None:
+    assert server._host(peer) == host
 
 
 @pytest.mark.parametrize("payload", ["", "vgpu-link-1 call", "vgpu-link-1 answer " + "0" * 32 + " ff", "x\ny z w"])
