@@ -94,6 +94,11 @@ NODES = {
         "no vgpu job can start there",
         "PartitionName={partition} ... Nodes={hosts}",
     ),
+    "partition-tier": Fault(
+        "partition {partition} has PriorityTier=0, as the wait partition has",
+        "Slurm looks at a job's partitions by tier: the one that is never open must come last",
+        "PartitionName={partition} ... PriorityTier=1",
+    ),
     "no-wait-partition": Fault("partition {partition} is missing", _HELD, "{line}"),
     "wait-partition-up": Fault(
         "partition {partition} is {state}, not DOWN",
@@ -102,6 +107,11 @@ NODES = {
     ),
     "wait-partition-shown": Fault(
         "partition {partition} is not hidden", "users see it in sinfo, and ask what it is", "{line}"
+    ),
+    "wait-partition-tier": Fault(
+        "partition {partition} has PriorityTier={tier}, not 0",
+        "Slurm looks at a job's partitions by tier: the one that is never open must come last",
+        "{line}",
     ),
     "wait-partition-nodes": Fault("partition {partition} lacks {hosts}", _HELD, "{line}"),
     "wait-partition-limits": Fault(

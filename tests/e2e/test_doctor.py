@@ -151,6 +151,7 @@ def test_wrong_lines_in_slurm_conf_are_all_found_by_doctor_and_by_render_check(s
         "exclusive": ("Default=YES State=UP", "Default=YES State=UP OverSubscribe=EXCLUSIVE"),
         "wait-partition-up": ("State=DOWN Hidden=YES", "State=UP Hidden=NO"),
         "wait-partition-nodes": ("PartitionName=vgpu-wait Nodes=n[1-2]", "PartitionName=vgpu-wait Nodes=n1"),
+        "wait-partition-tier": ("PriorityTier=0", "PriorityTier=1"),
         "conf-total": ("Gres=vgpu:1000", "Gres=vgpu:1024"),
     }
     with reconfigured(site, *planted.values()):

@@ -28,8 +28,21 @@ CONFIG = {
     "AccountingStorageTRES": "cpu,mem,gres/vgpu,gres/vgpu_mem",
 }
 PARTITIONS = {
-    "gpu": {"Nodes": "n[1-3]", "State": "UP", "Hidden": "NO", "MaxTime": "1-00:00:00", "OverSubscribe": "NO"},
-    "vgpu-wait": {"Nodes": "n[1-3]", "State": "DOWN", "Hidden": "YES", "MaxTime": "1-00:00:00"},
+    "gpu": {
+        "Nodes": "n[1-3]",
+        "State": "UP",
+        "Hidden": "NO",
+        "MaxTime": "1-00:00:00",
+        "OverSubscribe": "NO",
+        "PriorityTier": "1",
+    },
+    "vgpu-wait": {
+        "Nodes": "n[1-3]",
+        "State": "DOWN",
+        "Hidden": "YES",
+        "MaxTime": "1-00:00:00",
+        "PriorityTier": "0",
+    },
 }
 
 

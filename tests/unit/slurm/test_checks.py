@@ -90,6 +90,7 @@ def test_a_hook_that_cannot_be_read_here_is_not_accused() -> None:
     ("values", "code"),
     [
         ({"Hidden": "NO"}, "wait-partition-shown"),
+        ({"PriorityTier": "1"}, "wait-partition-tier"),
         ({"Nodes": "n[1-2]"}, "wait-partition-nodes"),
         ({"MaxTime": "UNLIMITED"}, "wait-partition-limits"),
     ],
@@ -112,6 +113,10 @@ def test_a_wait_partition_that_is_up_is_closed_by_a_command() -> None:
 def test_no_wait_partition_and_no_partition() -> None:
     codes = [finding.code for finding in check(SIDE, replace(GOOD, partitions={}))]
     assert codes == ["no-partition", "no-wait-partition"]
+
+
+def test_a_partition_of_the_pools_that_is_no_higher_than_the_wait_partition() -> None:
+    assert only(with_partition("gpu", PriorityTier="0")).paste == "PartitionName=gpu ... PriorityTier=1"
 
 
 def test_an_exclusive_partition_and_one_elsewhere() -> None:
