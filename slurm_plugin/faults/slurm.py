@@ -122,7 +122,7 @@ NODES = {
     "drained-elsewhere": Fault(
         "{hosts}: not the pool's, and drained by Slurm because a prolog or epilog failed",
         "slurm.conf names {named} for all nodes: one that lacks the file drains at its first job",
-        "scontrol update nodename={hosts} state=resume   # with {folder} copied there, and without /etc/vgpu",
+        "scontrol update nodename={host} state=resume   # with {folder} copied there, and without /etc/vgpu",
     ),
     "no-node": Fault("Slurm has no node {hosts}", "pool.yaml names it as the pool's", "{line}"),
     "total-k": Fault(

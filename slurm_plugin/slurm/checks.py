@@ -1,6 +1,7 @@
 """What of a live Slurm is not as the pool needs it. Pure: what was read in, findings out."""
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 
 from slurm_plugin.findings import Finding, found
@@ -179,7 +180,9 @@ def _elsewhere(side: SlurmSide, live: Live) -> Iterator[Finding]:
     ours = {host for line in side.nodes for host in line.hosts}
     drained = {node.name for node in live.nodes if "DRAIN" in node.state and _HOOK_FAILED.match(node.reason)}
     if named and (others := drained - ours):
-        yield found("drained-elsewhere", hosts=compress(others), named=named[0], folder=side.paths.programs)
+        hosts = compress(others)
+        facts = {"host": shlex.quote(hosts), "named": named[0], "folder": side.paths.programs}
+        yield found("drained-elsewhere", hosts=hosts, **facts)
 
 
 def _node(side: SlurmSide, line: NodeLine, node: SlurmNode) -> Iterator[Finding]:

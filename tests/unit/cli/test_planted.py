@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from slurm_plugin.catalogue import Catalogue, Class, Kind, Shape
 from slurm_plugin.cli.convert import pool_view
@@ -314,6 +316,8 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "gres-type": gres_conf("Name=vgpu Type=1g.10gb Count=7"),
     "autodetect": gres_conf("AutoDetect=nvml"),
 }
+# What the line to paste must be: a person has read each of them.
+PASTES: dict[str, str] = yaml.safe_load((Path(__file__).parents[2] / "cases/pastes.yaml").read_text())
 # A fault that can't be there without another one.
 BRINGS = {
     "total-k": {"partition-nodes"},
@@ -334,7 +338,7 @@ def test_a_planted_fault_is_found_alone_with_a_line_to_paste(code: str) -> None:
     assert findings.keys() - BRINGS.get(code, set()) == {code}
     assert findings[code].what
     assert findings[code].why
-    assert findings[code].paste.strip()
+    assert findings[code].paste == PASTES[code]
 
 
 def test_a_job_whose_grant_can_not_be_read_is_not_told_to_be_requeued() -> None:

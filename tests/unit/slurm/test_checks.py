@@ -178,6 +178,8 @@ def test_a_drain_elsewhere_is_ours_only_where_slurm_runs_our_own_file_on_all_nod
     live = replace(GOOD, nodes=(*NODES, drained))
     found = only(live)
     assert found.code == "drained-elsewhere"
+    both = only(replace(live, nodes=(*live.nodes, replace(drained, name="c2"))))
+    assert both.paste.startswith("scontrol update nodename='c[1-2]' state=resume ")
     assert found.paste.startswith("scontrol update nodename=c1 state=resume   # with /usr/libexec/vgpu copied there")
     folders = {**CONFIG, "Epilog": "/etc/slurm/epilog.d/*"}
     assert check(SIDE, replace(live, config=folders, hooks={**GOOD.hooks, "Epilog": "/x/vgpu-epilog"})) == ()
