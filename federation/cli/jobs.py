@@ -135,23 +135,25 @@ def cancel(
         ),
     ] = False,
     socket: Socket = DEFAULT_SOCKET,
+    json: Json = False,
 ) -> None:
     """Cancel jobs. It is tried until the far site confirms it, whatever is cut or restarted."""
-    _each(socket, "give_up" if give_up else "cancel", names)
+    _told(_each(socket, "give_up" if give_up else "cancel", names), json)
 
 
-def requeue(names: SomeJobs, socket: Socket = DEFAULT_SOCKET) -> None:
+def requeue(names: SomeJobs, socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
     """End the attempts of jobs, and start others once that is confirmed."""
-    _each(socket, "requeue", names)
+    _told(_each(socket, "requeue", names), json)
 
 
 def signal(
     names: SomeJobs,
     which: Annotated[str, typer.Option("--signal", "-s", metavar="SIGNAL", help="Its name or number.")] = "TERM",
     socket: Socket = DEFAULT_SOCKET,
+    json: Json = False,
 ) -> None:
     """Send a signal to running jobs, at most once each."""
-    _each(socket, "signal", names, signal=_number(which))
+    _told(_each(socket, "signal", names, signal=_number(which)), json)
 
 
 def _number(text: str) -> int:
@@ -163,6 +165,10 @@ def _number(text: str) -> int:
         raise ConfigError(f"'{text}' is no signal", hint="such as USR1, or 10") from None
 
 
-def _each(socket: Path, do: str, names: list[str], **what: Any) -> None:
-    for name in names:
-        ask(socket, do, job=name, **what)
+def _each(socket: Path, do: str, names: list[str], **what: Any) -> list[dict[str, Any]]:
+    return [job for name in names for job in ask(socket, do, job=name, **what)["jobs"]]
+
+
+def _told(found: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        emit_document("fed-jobs", FedJobList(jobs=tuple(map(job_view, found))))

@@ -60,9 +60,12 @@ def pools(socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:
 def drain(
     end: Annotated[bool, typer.Option("--end", help="Take jobs again.")] = False,
     socket: Socket = DEFAULT_SOCKET,
+    json: Json = False,
 ) -> None:
     """Take no new jobs, of users or of peers, until --end; those that are here go on."""
     ask(socket, "drain", on=not end)
+    if json:
+        emit_document("fed-peers", peer_list(ask(socket, "peers")))
 
 
 def doctor(config: Config = DEFAULT_CONFIG, socket: Socket = DEFAULT_SOCKET, json: Json = False) -> None:

@@ -37,6 +37,7 @@ MOST_BUDGETS = 1000
 LEAST_PREFIX = 6  # characters of a job's token
 WAIT_POLL_S = 0.2
 REMARK_S = 3.0  # how long a job does not go on before who waits for it is told why
+MOVING_S = 10.0  # between two words of how far its files are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +114,7 @@ class Answers:
         """Each once it is done, in the order they were given; and why one does not go on, after a while."""
         for job in jobs:
             known, told, since = job, "", time.monotonic()
+            moving_at = since
             while known.state is not Origin.DONE:
                 await asyncio.sleep(WAIT_POLL_S)
                 known = await self.again(known)
@@ -122,6 +124,9 @@ class Answers:
                 elif time.monotonic() - since >= REMARK_S:
                     told = why
                     yield f"job {_label(known)} is {known.state.value}: {why or 'it goes on'}"
+                if (moving := self._moving(known)) and time.monotonic() - moving_at >= MOVING_S:
+                    moving_at = time.monotonic()
+                    yield f"job {_label(known)}: {moving}"
             (done,) = (await self.views([known])).jobs
             yield done
 
@@ -131,6 +136,12 @@ class Answers:
             return job.why
         progress = self._mover.progress.get(job.key)
         return progress.why if progress is not None else ""
+
+    def _moving(self, job: Job) -> str:
+        progress = self._mover.progress.get(job.key)
+        if progress is None or progress.why or not progress.total:
+            return ""
+        return f"{progress.moved >> 20} of {progress.total >> 20} MiB of {progress.what}"
 
     async def again(self, job: Job) -> Job:
         """As it is now."""

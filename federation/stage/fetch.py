@@ -34,6 +34,7 @@ class Goal:
     patterns: Sequence[bytes]  # what was asked for: nothing else is taken, whatever the far side offers
     most_bytes: int = 1 << 62  # of all files
     threads: ThreadPoolExecutor | None = None  # that the folder's files are used on
+    sized: Callable[[int], None] = lambda _: None  # hears of how many bytes all files have
 
 
 async def fetch(far: Far, key: Key, goal: Goal, seen: Seen) -> tuple[bytes, ...]:
@@ -52,6 +53,7 @@ async def fetch(far: Far, key: Key, goal: Goal, seen: Seen) -> tuple[bytes, ...]
     for file in manifest.files:
         if not meant(file.path, goal.patterns) or len(file.chunks) != chunks_of(file.size):
             raise Refused("the far side offers a file that the job did not name")
+    goal.sized(total)
     for file in manifest.files:
         await _fetch_one(far, key, goal, file, seen)
     paths = [file.path for file in manifest.files[:MOST_MATCHED]]

@@ -57,6 +57,9 @@ class Progress:
     moved: int = 0
     why: str = ""  # it does not go on
 
+    def sized(self, total: int) -> None:
+        self.total = total
+
 
 class _Home:
     """What of one site's transfers a user's folders may hold up."""
@@ -136,7 +139,7 @@ class Mover:
                     place = await asyncio.to_thread(self.spool.home, key.token)
                     account = await asked(self._account, place.user)
                     goal = Goal(folder=Path(place.folder), account=account, patterns=patterns, threads=home.threads)
-                    goal = replace(goal, most_bytes=max(0, most - written))
+                    goal = replace(goal, most_bytes=max(0, most - written), sized=progress.sized)
                     remark = _no_file(await fetch(far, key, goal, _counter(progress)))
         await self._engine().results_here(key, remark)
         await asyncio.to_thread(self.spool.drop_inputs, key.token)
@@ -236,6 +239,7 @@ def _no_file(patterns: Sequence[bytes]) -> str:
 
 def _counter(progress: Progress) -> Callable[[int], None]:
     def seen(count: int) -> None:
-        progress.moved += count
+        moved = progress.moved + count  # a file's last chunk counts as a whole one where it was here before
+        progress.moved = min(moved, progress.total) if progress.total else moved
 
     return seen

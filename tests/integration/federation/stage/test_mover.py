@@ -19,6 +19,7 @@ import pytest
 
 from federation.access.paths import Folder
 from federation.engine.sites import FIRST_BYTE_S, LEAST_MOVED
+from federation.errors import Unavailable
 from federation.model.job import Job
 from federation.model.spec import JobSpec, Lease
 from federation.model.states import End, Origin, Outcome
@@ -194,6 +195,31 @@ async def test_transfers_that_find_no_place_are_told_of_together(
 
 
 DONE = Outcome(end=End.EXITED, exit_code=0, started_at=1.0, ended_at=2.0)
+
+
+async def test_how_much_of_the_results_is_here_is_known_while_they_come(tmp_path: Path) -> None:
+    """And that what came before a cut is counted no higher than the whole."""
+    size, come = (3 << 20) + 5, asyncio.Event()
+    far, engine = Offer.of(file=bytes(size)), Engine()
+
+    def cut(sent: int) -> None:
+        if not come.is_set():
+            come.set()
+            raise Unavailable("the link was cut")
+
+    mover = Mover(Spool(tmp_path / "spool"), lambda: engine, lambda _: far, lambda _: ROOT)
+    mover.spool.begin(KEY.token, Home(user="root", folder=str(tmp_path)))
+    far.cut = cut
+    mover.fetch_results("hpc", KEY, DONE)
+    await until(lambda: _is(not mover._tasks))
+    stopped = mover.progress[KEY]
+    assert (stopped.what, stopped.moved, stopped.total, stopped.why) == ("results", 0, size, "the link was cut")
+    (tmp_path / "file").write_bytes(bytes(size))
+    mover.fetch_results("hpc", KEY, DONE)
+    again = mover.progress[KEY]
+    await until(lambda: _is(engine.here == [KEY]))
+    assert (again.moved, again.total) == (size, size)
+    await mover.close()
 
 
 class Stuck(Offer):
