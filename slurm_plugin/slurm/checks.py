@@ -130,9 +130,9 @@ def _partitions(side: SlurmSide, live: Live) -> Iterator[Finding]:
             yield found("exclusive", partition=name)
         if not pool_hosts & set(expand(partition.get("Nodes", ""))):
             yield found("partition-nodes", partition=name, hosts=side.hosts)
-
         if partition.get("PriorityTier") == "0":
             yield found("partition-tier", partition=name)
+
 
 def _wait_partition(side: SlurmSide, live: Live) -> Iterator[Finding]:
     line = render.wait_partition_line(side, live.partitions)
@@ -145,9 +145,9 @@ def _wait_partition(side: SlurmSide, live: Live) -> Iterator[Finding]:
         yield found("wait-partition-up", state=partition.get("State"), **facts)
     if partition.get("Hidden") != "YES":
         yield found("wait-partition-shown", **facts)
-    lacks = {host for pool_line in side.nodes for host in pool_line.hosts} - set(expand(partition.get("Nodes", "")))
     if (tier := partition.get("PriorityTier", "0")) != "0":
         yield found("wait-partition-tier", tier=tier, **facts)
+    lacks = {host for pool_line in side.nodes for host in pool_line.hosts} - set(expand(partition.get("Nodes", "")))
     if lacks:
         yield found("wait-partition-nodes", hosts=compress(lacks), **facts)
     differs = [

@@ -303,6 +303,8 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "no-wait-partition": without_partition("vgpu-wait"),
     "wait-partition-up": partition("vgpu-wait", State="UP"),
     "wait-partition-shown": partition("vgpu-wait", Hidden="NO"),
+    "partition-tier": partition("gpu", PriorityTier="0"),
+    "wait-partition-tier": partition("vgpu-wait", PriorityTier="1"),
     "wait-partition-nodes": partition("vgpu-wait", Nodes="n1"),
     "wait-partition-limits": partition("vgpu-wait", MaxTime="UNLIMITED"),
     "no-node": set_live(nodes=sites.NODES[:2]),
