@@ -8,13 +8,16 @@ import typer
 
 from slurm_plugin.cli.options import Json, Where
 from slurm_plugin.cli.output import emit, emit_document, width
-from slurm_plugin.errors import ConfigError
+from slurm_plugin.errors import ConfigError, SlurmError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from slurm_plugin.pool import PoolConfig
     from slurm_plugin.slurm.site import SlurmSide
 
 FOUND = 1
+SLURM_S = 5.0  # for Slurm's answer: without one there are no limits to repeat
 
 
 class Part(StrEnum):
@@ -66,7 +69,8 @@ def render(
         return
     from slurm_plugin.slurm.site import side_of
 
-    texts = _texts(side_of(pool, {}, accounting=accounting))
+    live = _partitions(pool) if part in (Part.ALL, Part.SLURM_CONF) else {}
+    texts = _texts(side_of(pool, {}, accounting=accounting), live)
     wanted = {name: text for name, text in texts.items() if part in (Part.ALL, name)}
     if json:
         emit_document("render", Rendered(parts={name.value: text for name, text in wanted.items()}))
@@ -75,12 +79,27 @@ def render(
             emit([f"##### {name}", *text.splitlines(), ""] if part is Part.ALL else text.splitlines())
 
 
-def _texts(side: "SlurmSide") -> dict[Part, str]:
+def _partitions(pool: "PoolConfig") -> dict[str, dict[str, str]]:
+    """Those of the running Slurm, whose limits the wait partition must have too; none where it does not answer."""
+    import asyncio
+
+    from slurm_plugin.slurm.commands import SlurmCommands
+    from slurm_plugin.slurm.process import Site
+
+    place = pool.controller
+    site = Site(conf=place.slurm_conf, bin_dir=place.slurm_bin, timeout_s=SLURM_S)
+    try:
+        return asyncio.run(SlurmCommands(site).partitions())
+    except SlurmError:
+        return {}
+
+
+def _texts(side: "SlurmSide", live: "Mapping[str, Mapping[str, str]]") -> dict[Part, str]:
     from slurm_plugin.slurm import chain
     from slurm_plugin.slurm import render as conf
 
     return {
-        Part.SLURM_CONF: conf.slurm_conf(side),
+        Part.SLURM_CONF: conf.slurm_conf(side, live),
         Part.GRES_CONF: conf.gres_conf(side),
         Part.CHAIN: chain.prologs(side),
         Part.JOB_SUBMIT: chain.job_submit_lua(side),

@@ -35,6 +35,23 @@ def test_accounting_lines_are_printed_when_asked_for(capsys: pytest.CaptureFixtu
         assert ("AccountingStorageTRES" in capsys.readouterr().out) is expected
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_wait_partition_has_the_limits_of_the_slurm_that_answers(
+    answers: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first line that an admin pastes, too: else a job over a limit is taken, and waits there for ever."""
+    scontrol = tmp_path / "scontrol"
+    line = "PartitionName=gpu AllowAccounts=chem MaxTime=1-00:00:00 Nodes=n1"
+    scontrol.write_text(f"#!/bin/sh\n{f'echo {line}' if answers else 'exit 1'}\n")
+    scontrol.chmod(0o755)
+    file = tmp_path / "pool.yaml"
+    nodes = "nodes:\n  - {hosts: n1, count: 4}\n"
+    file.write_text(f"version: 1\npool: hpc\npartitions: [gpu]\n{nodes}controller: {{slurm_bin: {tmp_path}}}\n")
+    assert main.run(["--config", str(file), "render", "slurm.conf"]) == 0
+    rendered = capsys.readouterr().out
+    assert (" MaxTime=1-00:00:00 AllowAccounts=chem" in rendered) is answers
+
+
 def test_a_weight_that_is_not_known_is_not_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "pool.yaml"
     file.write_text("version: 1\npool: hpc\npartitions: [gpu]\nnodes:\n  - hosts: n1\n")
