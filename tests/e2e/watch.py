@@ -2,6 +2,7 @@
 
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,6 +28,8 @@ class Watch:
     live: Live
     over: threading.Event = field(default_factory=threading.Event)
     states: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # (node, state, reason)
+    longest_s: float = 0.0  # that a node stayed drained for what Slurm's daemons forgot
+    _since: dict[str, float] = field(default_factory=dict)
     looks: int = 0  # at the counts, undisturbed
     too_many: list[str] = field(default_factory=list)
     _before: frozenset[str] = frozenset()
@@ -40,6 +43,11 @@ class Watch:
         for line in self._ask("sinfo", "-h", "-N", "-p", "gpu", "-o", "%N|%T|%E").splitlines():
             node, state, reason = line.split("|", 2)
             self.states[node, state, reason] += 1
+            if "drain" in state and reason in (TWICE, PROLOG):
+                since = self._since.setdefault(node, time.monotonic())
+                self.longest_s = max(self.longest_s, time.monotonic() - since)
+            else:
+                self._since.pop(node, None)
 
     def drained(self) -> list[str]:
         """Every drain but those that Slurm makes itself of what its daemons forgot: the controller ends them."""
