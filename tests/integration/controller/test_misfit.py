@@ -79,10 +79,10 @@ async def hang() -> None:
 async def test_slurm_that_does_not_answer_is_told_with_how_long(
     socket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(books, "SILENT_S", 0.2)
     async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN), await site.link() as link:
         await until(lambda: site.gres("n1").get("1g.10gb") == 7)
         assert not any("does not answer" in line for line in (await link.status()).problems)
+        monkeypatch.setattr(books, "SILENT_S", 0.2)
         site.slurm.reading = hang
         await until(lambda: site.engine.desk.books.silent_s)
         (line,) = [line for line in (await link.status()).problems if "Slurm" in line]
