@@ -53,6 +53,7 @@ NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={d0}
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={d1}
 PartitionName=gpu Nodes=n1,n2 Default=YES State=UP MaxTime=INFINITE
 PartitionName=plain Nodes=n1,n2 State=UP MaxTime=INFINITE
+PartitionName=short Nodes=n1,n2 State=UP MaxTime=60 MaxNodes=1
 PartitionName=vgpu-wait Nodes=n1,n2 State=DOWN Hidden=YES PriorityTier=0 MaxTime=INFINITE
 """
 _GRES_CONF = "NodeName=n[1-2] Name=vgpu Count=1000\nNodeName=n[1-2] Name=vgpu_mem Count=16\n"

@@ -32,7 +32,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareSlurm]:
     made = pool()
     most = next(iter(made.shapes)).most
     seen, nodes = shapes(dict.fromkeys(NODES, NodeFacts(cpus=16, memory_mib=16_000, most=most)))
-    partitions = (("gpu", "vgpu-wait"),)
+    partitions = (("gpu", "vgpu-wait"), ("short", "vgpu-wait"))
     catalogue_file.write(path, replace(made, shapes=seen, nodes=nodes, partitions=partitions))
     with bare_slurm(scripts(catalogue=str(path))) as cluster:
         cluster.catalogue = path
@@ -143,6 +143,8 @@ def test_environment_arrays_two_nodes_and_het_jobs(slurm: BareSlurm) -> None:
         (["--gres=vgpu:29"], "did you mean vgpu:1g.10gb:28?"),
         (["--gres=vgpu:1", "--exclusive"], "--exclusive would take every slice"),
         (["--gres=vgpu:1", "-p", "plain"], "partition 'plain' has no slices; use --partition=gpu"),
+        (["--gres=vgpu:1", "-p", "short", "-t", "2:00:00"], "partition short has a time limit of 60 minutes, not 120"),
+        (["--gres=vgpu:1", "-p", "short", "-N2"], "partition short gives a job at most 1 node, not 2"),
     ],
     ids=str,
 )

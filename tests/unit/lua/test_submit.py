@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.lua.calls import NO_VAL64, REFUSED, modify, submit
+from tests.unit.lua.calls import NO_VAL, NO_VAL64, REFUSED, modify, submit
 from tests.unit.lua.harness import Lua
 
 
@@ -17,6 +17,44 @@ def test_submit_writes_the_request_the_partitions_and_the_words(lua: Lua) -> Non
         "admin_comment": "asked vgpu:20GB:2",
     }
     assert len(lua.told()) == 2
+
+
+INFINITE = 4294967295
+LIMITED = {
+    "gpu": {"name": "gpu", "flag_default": 1, "max_time": 60, "max_nodes": 1},
+    "gpu-long": {"name": "gpu-long", "flag_default": 0, "max_time": INFINITE, "max_nodes": 2},
+    "vgpu-wait": {"name": "vgpu-wait", "flag_default": 0, "max_time": INFINITE, "max_nodes": INFINITE},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"time_limit": 120}, "partition gpu has a time limit of 60 minutes, not 120"),
+        ({"time_limit": 120, "partition": "gpu,vgpu-wait"}, "partition gpu has a time limit of 60 minutes, not 120"),
+        ({"min_nodes": 2}, "partition gpu gives a job at most 1 node, not 2"),
+        ({"min_nodes": 3, "partition": "gpu-long,gpu"}, "partition gpu-long gives a job at most 2 nodes, not 3"),
+    ],
+)
+def test_submit_refuses_what_the_wait_partition_alone_would_take(lua: Lua, fields: dict[str, Any], said: str) -> None:
+    assert submit(lua, LIMITED, tres_per_node="gres:vgpu", **fields) == (REFUSED, {})
+    assert lua.told() == [f"vgpu: {said}"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"time_limit": 60},
+        {"time_limit": NO_VAL},
+        {"time_limit": INFINITE, "partition": "gpu-long"},
+        {"time_limit": 120, "partition": "gpu,gpu-long"},
+        {"time_limit": 120, "qos": "long"},
+        {"time_limit": 120, "default_qos": "long"},
+    ],
+    ids=str,
+)
+def test_submit_takes_what_one_of_the_jobs_partitions_may_start(lua: Lua, fields: dict[str, Any]) -> None:
+    assert submit(lua, LIMITED, tres_per_node="gres:vgpu", **fields)[0] == 0
 
 
 def test_submit_warns_of_a_request_that_the_environment_makes_for_each_srun(lua: Lua) -> None:

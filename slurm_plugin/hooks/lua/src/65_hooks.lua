@@ -75,6 +75,39 @@ local function remark(desc, words)
    desc.admin_comment = (before ~= "" and before .. " " or "") .. words
 end
 
+-- What this partition never starts of it, in words; nil: it may.
+local function beyond(desc, part)
+   local minutes, longest = number_of(desc, "time_limit", UNSET32), number_of(part, "max_time", UNSET32)
+   if minutes and longest and minutes > longest then
+      return string.format("has a time limit of %s, not %d", plural(longest, "minute"), minutes)
+   end
+   local least, most = number_of(desc, "min_nodes", UNSET32) or 1, number_of(part, "max_nodes", UNSET32)
+   if most and least > most then return string.format("gives a job at most %s, not %d", plural(most, "node"), least) end
+   return nil
+end
+
+-- Slurm takes a job that fits any of its partitions, and the wait partition is one: it may lack their limits where they
+-- differ, and the job would wait there for ever. A QOS may lift a limit, so that jobs of one are left to Slurm.
+local function over_limits(desc, fields, cat, part_list)
+   local is_wait, refusal = {}, nil
+   for _, one in ipairs(cat.partitions) do
+      is_wait[one.wait] = true
+   end
+   for _, name in ipairs(split(text_of(fields, "partition"), ",")) do
+      if not is_wait[name] then
+         local part = get(part_list or {}, name)
+         local what = part and beyond(desc, part)
+         if not what then return nil end
+         refusal = refusal or refuse("partition %s %s", shown(name), what)
+      end
+   end
+   for _, field in ipairs({ "qos", "default_qos" }) do
+      local qos = refusal and text_of(desc, field) or ""
+      if qos ~= "" and qos ~= "normal" then return nil end
+   end
+   return refusal
+end
+
 local function submit_slices(desc, part_list)
    local fields = {}
    copy(TRES, desc, fields)
@@ -87,6 +120,7 @@ local function submit_slices(desc, part_list)
    if not decision then return 0 end
    local text = text_of(fields, "tres_per_node")
    local refusal = decision.refusal and decision or bad_for_old_srun(desc, text, decision)
+   refusal = refusal or over_limits(desc, fields, cat, part_list)
    if refusal then return say_no(refusal.refusal) end
    write(desc, decision, fields)
    desc.partition = decision.partition
