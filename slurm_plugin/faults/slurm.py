@@ -119,6 +119,12 @@ NODES = {
         "a job that fits only the wait partition's limits is taken, and waits for ever",
         "{line}",
     ),
+    "partitions-differ": Fault(
+        "the pool's partitions differ in {limit}: {told}",
+        "Slurm takes a job that fits any of its partitions, and the wait partition can't have both limits: a job "
+        "over that of its own waits for ever",
+        "PartitionName={partition} ... {limit}={value}",
+    ),
     "drained-elsewhere": Fault(
         "{hosts}: not the pool's, and drained by Slurm because a prolog or epilog failed",
         "slurm.conf names {named} for all nodes: one that lacks the file drains at its first job",

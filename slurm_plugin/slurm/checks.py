@@ -31,6 +31,7 @@ def check(side: SlurmSide, live: Live) -> tuple[Finding, ...]:
         _memory,
         _partitions,
         _wait_partition,
+        _differing,
         _nodes,
         _elsewhere,
         file_checks.totals,
@@ -157,6 +158,19 @@ def _wait_partition(side: SlurmSide, live: Live) -> Iterator[Finding]:
     ]
     if differs:
         yield found("wait-partition-limits", differs=", ".join(differs), **facts)
+
+
+def _differing(side: SlurmSide, live: Live) -> Iterator[Finding]:
+    """Limits that the wait partition can't repeat, as the pool's partitions differ."""
+    partitions = {name: live.partitions[name] for name in side.partitions if name in live.partitions}
+    for limit, unlimited in render.MIRRORED_LIMITS.items():
+        values = {name: partition.get(limit, unlimited) for name, partition in partitions.items()}
+        if limit in render.HELD_AT_SUBMIT or len(set(values.values())) < 2:
+            continue
+        value = next(one for one in values.values() if one != unlimited)
+        told = ", ".join(f"{one or 'none'} in {name}" for name, one in values.items())
+        other = next(name for name, one in values.items() if one != value)
+        yield found("partitions-differ", limit=limit, told=told, partition=other, value=value)
 
 
 def _nodes(side: SlurmSide, live: Live) -> Iterator[Finding]:

@@ -16,7 +16,16 @@ MIRRORED_LIMITS = {
     "AllowGroups": "ALL",
     "AllowAccounts": "ALL",
     "AllowQos": "ALL",
+    "DenyAccounts": "",
+    "DenyQos": "",
+    "QoS": "N/A",
+    "MinNodes": "0",
+    "MaxCPUsPerNode": "UNLIMITED",
+    "MaxMemPerNode": "UNLIMITED",
+    "MaxMemPerCPU": "UNLIMITED",
 }
+# Where partitions differ, job_submit holds a job to the first two of its own; the third is no limit.
+HELD_AT_SUBMIT = ("MaxTime", "MaxNodes", "DefaultTime")
 
 
 def gres_types(side: SlurmSide) -> tuple[str, ...]:

@@ -127,6 +127,14 @@ def without_partition(name: str) -> Callable[[World], None]:
     return plant
 
 
+def differing_partitions(world: World) -> None:
+    gpu = world.live.partitions["gpu"]
+    world.side = replace(world.side, partitions=("gpu", "gpu-long"))
+    more = {"gpu": {**gpu, "AllowAccounts": "chem"}, "gpu-long": {**gpu, "MaxTime": "7-00:00:00"}}
+    wait = {name: value for name, value in world.live.partitions["vgpu-wait"].items() if name != "MaxTime"}
+    world.live = replace(world.live, partitions={**world.live.partitions, **more, "vgpu-wait": wait})
+
+
 def grant(job_id: int, *slices: str, count: int = 1) -> Callable[[World], None]:
     """A grant, and Slurm knows its job."""
 
@@ -307,6 +315,7 @@ PLANTED: dict[str, Callable[[World], None]] = {
     "wait-partition-tier": partition("vgpu-wait", PriorityTier="1"),
     "wait-partition-nodes": partition("vgpu-wait", Nodes="n1"),
     "wait-partition-limits": partition("vgpu-wait", MaxTime="UNLIMITED"),
+    "partitions-differ": differing_partitions,
     "no-node": set_live(nodes=sites.NODES[:2]),
     "total-k": whole_number_of_k,
     "drained-elsewhere": set_live(

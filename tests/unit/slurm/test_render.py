@@ -47,6 +47,9 @@ def test_the_base_is_untyped_and_other_gres_are_kept() -> None:
 
 def test_a_limit_of_the_partition_holds_while_waiting_too() -> None:
     assert render.mirrored_limits(SIDE, PARTITIONS) == {"MaxTime": "1-00:00:00"}
+    limits = {"MinNodes": "2", "MaxMemPerNode": "64000", "MaxCPUsPerNode": "16", "DenyAccounts": "bio", "QoS": "gpus"}
+    limited = {**PARTITIONS, "gpu": {**PARTITIONS["gpu"], **limits}}
+    assert render.mirrored_limits(SIDE, limited) == {"MaxTime": "1-00:00:00", **limits}
     two = replace(SIDE, partitions=("gpu", "long"))
     differing = {**PARTITIONS, "long": {"MaxTime": "7-00:00:00", "AllowQos": "x"}}
     assert render.mirrored_limits(two, differing) == {}
