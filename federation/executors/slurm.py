@@ -255,9 +255,14 @@ def _plain(record: Record) -> bool:
 
 def _outcome(record: Record, over: Sequence[Row]) -> Outcome | None:
     """How a claimed attempt ended, by its own record and by Slurm's word; None: neither says."""
+    mine = [row for row in over if not _is_later(record, row)]
+    taken_back, over = len(mine) < len(over), mine
     end = next((end for row in over if (end := end_of(row.state)) is not None), None)
     if record.ending is not None:
         outcome = record.ending.outcome
+        if taken_back and record.ending.by_term:
+            why = "its slurmctld forgot that it had started it, and ended it"
+            return replace(outcome, end=End.LOST, reason=why)
         if any(failed(row.state) for row in over):
             return outcome  # what Slurm took back before it started has the same name, and another end
         if end is None or outcome.end is End.TIMEOUT or not _is_why(end, record.ending):
@@ -270,6 +275,14 @@ def _outcome(record: Record, over: Sequence[Row]) -> Outcome | None:
     return Outcome(
         end=end, started_at=record.claim.at, ended_at=time.time(), stdout_size=out, stderr_size=err, reason=why
     )
+
+
+def _is_later(record: Record, row: Row) -> bool:
+    """A slurmctld that forgot the start of what claimed has ended that, and this is of its next start, which its slurmd
+    refused and cancelled, or which found the claim. Other ends are never such a one's, however far clocks are apart.
+    """
+    at = record.claim.at if record.claim is not None else None
+    return at is not None and row.started_at > at and end_of(row.state) in (None, End.CANCELLED)
 
 
 def _not_launched(row: Row) -> bool:

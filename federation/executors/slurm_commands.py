@@ -19,7 +19,7 @@ SINCE_SLACK_S = 3600.0  # clocks of the hosts may differ
 MAX_DAYS = 24_855  # longer is without limit
 MOST_DIGITS = 12  # of a time
 _WAITS_FOR_ROOM = ("None", "Resources", "Priority")
-_FIELDS = 5
+_FIELDS = 6
 _NOWHERE = frozenset({"", "(null)", "None assigned"})  # nodes of a job that was never given any
 
 
@@ -31,6 +31,7 @@ class Row:
     uid: int
     state: str
     placed: bool = False  # it was given nodes
+    started_at: int = 0  # Unix seconds; 0: it never did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +89,11 @@ def parse_submit(text: str) -> str:
 
 def queue(keys: Sequence[Key]) -> list[str]:
     names = ",".join(map(layout.name_of, keys))
-    return ["squeue", "--noheader", "--all", "--local", "--states=all", f"--name={names}", "-o", "%i|%U|%T|%N|%j"]
+    return ["squeue", "--noheader", "--all", "--local", "--states=all", f"--name={names}", "-o", "%i|%U|%T|%N|%S|%j"]
 
 
 def accounting(keys: Sequence[Key], since: float) -> list[str]:
-    """Times are UTC's: the command has to run with TZ=UTC."""
+    """Times are UTC's: the command has to run with TZ=UTC, and as all of them with SLURM_TIME_FORMAT=%s."""
     names = ",".join(map(layout.name_of, keys))
     start = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(0.0, since - SINCE_SLACK_S)))
     options = ["--noheader", "--parsable2", "--allocations", "--duplicates", "--allusers", "--local"]
@@ -101,7 +102,7 @@ def accounting(keys: Sequence[Key], since: float) -> list[str]:
         *options,
         f"--starttime={start}",
         f"--name={names}",
-        "--format=JobIDRaw,UID,State,NodeList,JobName",
+        "--format=JobIDRaw,UID,State,NodeList,Start,JobName",
     ]
 
 
@@ -112,10 +113,16 @@ def parse_rows(text: str) -> dict[Key, list[Row]]:
         fields = line.split("|", _FIELDS - 1)
         if len(fields) != _FIELDS or not fields[1].strip().isdecimal():
             raise ValueError(line[:80])
-        key = layout.key_of(fields[4].strip())
+        key = layout.key_of(fields[5].strip())
         if key is not None:
-            placed = fields[3].strip() not in _NOWHERE
-            row = Row(job_id=fields[0].strip(), uid=int(fields[1]), state=fields[2], placed=placed)
+            start = fields[4].strip()
+            row = Row(
+                job_id=fields[0].strip(),
+                uid=int(fields[1]),
+                state=fields[2],
+                placed=fields[3].strip() not in _NOWHERE,
+                started_at=int(start) if start.isdecimal() else 0,
+            )
             rows.setdefault(key, []).append(row)
     return rows
 

@@ -12,6 +12,7 @@ import pytest
 
 from slurm_plugin.lab import commands
 from tests.e2e.federation.bursting import USER, Bursting, bursting
+from tests.e2e.federation.sites import Cluster
 from tests.e2e.live import Live
 
 pytestmark = pytest.mark.slurm
@@ -21,8 +22,12 @@ BUSY = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; exit 3"
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Bursting]:
-    with bursting() as made:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bursting]:
+    """The far side's nodes have an epilog that takes a moment: until its end slurmd still has the job."""
+    epilog = tmp_path_factory.mktemp("far") / "epilog"
+    epilog.write_text("#!/bin/sh\nexec sleep 1\n")
+    epilog.chmod(0o755)
+    with bursting(lines_there=(f"Epilog={epilog}",)) as made:
         yield made
 
 
@@ -118,6 +123,28 @@ def test_jobs_whose_start_slurmctld_forgot_are_started_again_and_find_what_runs(
         site.wait_state(job, "FAILED", "CANCELLED", "COMPLETED", limit_s=LIMIT_S)
     assert [site.field(job, "ExitCode") for job in jobs] == ["7:0"] * 4
     assert sorted(told.read_text().split()) == ["0", "1", "2", "3"]
+
+
+def test_jobs_whose_start_the_far_slurmctld_forgot_are_lost_and_nobody_cancelled_them(
+    site: Bursting, tmp_path: Path
+) -> None:
+    """It ends what it finds of the first start; its slurmd refuses the second, and cancels the job in Slurm."""
+    there, told = site.there, site.there.home(USER) / "ran"
+    there.slurm("scontrol", "update", "partitionname=gpu", "state=down")
+    jobs = [submit(site, f"sleep 2; echo {nth} >> {told}; sleep 60; exit 7") for nth in range(4)]
+    there.until(lambda: len(far(site)) == 4, "all wait there", LIMIT_S)
+    but = saved(there, tmp_path)
+    there.slurm("scontrol", "update", "partitionname=gpu", "state=up")
+    there.until(lambda: told.exists() and len(told.read_text().split()) == 4, "all run there", LIMIT_S)
+    forget(there, but)
+    for job in jobs:
+        site.wait_state(job, "FAILED", "CANCELLED", "COMPLETED", limit_s=LIMIT_S)
+    ends = {runs(site, job)[0]["end"] for job in jobs}
+    assert "lost" in ends
+    assert "cancelled" not in ends  # one whose child was killed first may have come to an exit of its own
+    assert {site.here.state(job) for job in jobs} == {"FAILED"}
+    assert sorted(told.read_text().split()) == ["0", "1", "2", "3"]
+    Cluster(lab=there.lab, spool=site.cloud.folder).resume()
 
 
 @pytest.mark.soak  # 24.11 may take the end of the first one's slurmstepd for the second's: Slurm then says FAILED

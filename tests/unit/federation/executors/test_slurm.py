@@ -28,8 +28,8 @@ SILENT = SlurmUnavailable("squeue: Unable to contact slurm controller")
 NO_DBD = SlurmError("sacct: Slurm accounting storage is disabled")
 
 
-def row(state: str, uid: int = 1001, nodes: str = "") -> str:
-    return f"17|{uid}|{state}|{nodes}|{NAME}\n"
+def row(state: str, uid: int = 1001, nodes: str = "", start: str = "99") -> str:
+    return f"17|{uid}|{state}|{nodes}|{start}|{NAME}\n"
 
 
 def ended(code: int | None, signal: int | None = None, *, by_term: bool = False, at: float = 200.0) -> Record:
@@ -264,6 +264,41 @@ async def test_one_that_slurm_took_back_before_it_started_says_nothing_of_the_on
     assert seen is not None
     assert record.ending is not None
     assert seen.outcome == record.ending.outcome
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "FAILED", "COMPLETED"])
+async def test_what_became_of_a_later_start_says_nothing_of_the_one_that_ran(state: str) -> None:
+    """A slurmctld that forgot the first start ends that, and its slurmd refuses the second."""
+    later = row(state, nodes="n1", start="101")
+    assert await sight(CLAIMED, later) is Sight.GONE
+    for record in (ended(None, 9), ended(None, 15)):
+        seen = await look(Host(record, {"squeue": later, "sacct": ""}))
+        assert seen is not None
+        assert record.ending is not None
+        assert seen.outcome == record.ending.outcome
+    for record in (ended(None, 15, by_term=True), ended(0, by_term=True)):
+        seen = await look(Host(record, {"squeue": later, "sacct": ""}))
+        assert seen is not None
+        assert seen.outcome is not None
+        assert seen.outcome.end is End.LOST
+        assert seen.outcome.stdout_size == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "start", "end"),
+    [
+        *(("CANCELLED", start, End.CANCELLED) for start in ("99", "100", "N/A", "Unknown")),
+        ("TIMEOUT", "105", End.TIMEOUT),
+        ("NODE_FAIL", "105", End.NODE_FAIL),
+    ],
+)
+async def test_a_start_that_is_not_later_or_ended_as_no_refused_one_does_is_the_one_that_ran(
+    state: str, start: str, end: End
+) -> None:
+    seen = await look(Host(CLAIMED, {"squeue": row(state, nodes="n1", start=start), "sacct": ""}))
+    assert seen is not None
+    assert seen.outcome is not None
+    assert seen.outcome.end is end
 
 
 @pytest.mark.parametrize("state", ["CANCELLED by 0", "NODE_FAIL", "PREEMPTED", "TIMEOUT"])

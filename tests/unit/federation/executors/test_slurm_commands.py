@@ -46,13 +46,13 @@ def test_an_id_is_the_last_line_and_nothing_else(text: str, job_id: str) -> None
 
 def test_rows_of_ours_are_known_by_their_name_and_others_are_passed_over() -> None:
     text = (
-        f"17|1001|RUNNING|n1|{NAME}\n18|1001|PENDING||somebody's|x\n19|1001|CANCELLED by 0||{NAME}\n"
-        f"20|1001|CANCELLED|None assigned|{NAME}\n"
+        f"17|1001|RUNNING|n1|150|{NAME}\n18|1001|PENDING||N/A|somebody's|x\n"
+        f"19|1001|CANCELLED by 0||Unknown|{NAME}\n20|1001|CANCELLED|None assigned|N/A|{NAME}\n"
     )
     rows = commands.parse_rows(text)
     assert rows == {
         KEY: [
-            Row(job_id="17", uid=1001, state="RUNNING", placed=True),
+            Row(job_id="17", uid=1001, state="RUNNING", placed=True, started_at=150),
             Row(job_id="19", uid=1001, state="CANCELLED by 0"),
             Row(job_id="20", uid=1001, state="CANCELLED"),
         ]
@@ -60,7 +60,7 @@ def test_rows_of_ours_are_known_by_their_name_and_others_are_passed_over() -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["slurm_load_jobs error\n", "17|ann|RUNNING||x\n", "17|1001|RUNNING|x\n", "17|1001\n", "\n"]
+    "text", ["slurm_load_jobs error\n", "17|ann|RUNNING||x\n", "17|1001|RUNNING|n1|x\n", "17|1001\n", "\n"]
 )
 def test_what_is_no_row_makes_the_whole_answer_unknown(text: str) -> None:
     with pytest.raises(ValueError):
