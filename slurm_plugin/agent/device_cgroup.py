@@ -70,8 +70,8 @@ class DeviceCgroup:
             self.why_not = f"{self._devices} names no {_OWNERS}"
         else:
             self.why_not = bpf.why_not()
-            self._homes = {home for depth in range(_DEPTH) for home in self._mount.glob("*/" * depth + self._folder)}
-            self._scopes = {job.parent for depth in range(_DEPTH) for job in self._mount.glob("*/" * depth + "job_*")}
+            self._homes = set(_below(self._mount, glob.escape(self._folder)))
+            self._scopes = {job.parent for job in _below(self._mount, "job_*")}
             for folder in (folder for home in self._homes for folder in _folders(home)):
                 outlived.go_on(folder)
         if self.why_not and self.why_not != before:
@@ -162,7 +162,7 @@ class DeviceCgroup:
         """Cgroups with processes of this run, and none of Slurm's own."""
         yield from (home / _name(run) for home in self._homes)
         for scope in self._scopes if run.job_id not in jobs else ():
-            yield from scope.glob(f"job_{run.job_id}/step_*/user")
+            yield from _matches(scope, f"job_{run.job_id}/step_*/user")
 
     def _hold_job(self, job: Path, stepd: Path, major: int, denied: Collection[int]) -> None:
         """Slurm's cgroup of a job, or those of this step and of who comes in by pam_slurm_adopt. Raises OSError."""
@@ -172,7 +172,7 @@ class DeviceCgroup:
             steps = {job / part for part in stepd.relative_to(job).parts[:1]}
             if not steps:
                 raise
-            for step in steps | set(job.glob("step_extern")):
+            for step in steps.union(_matches(job, "step_extern")):
                 self._hold(step, major, denied)
 
     def _hold(self, folder: Path, major: int, denied: Collection[int]) -> None:
@@ -240,12 +240,20 @@ class DeviceCgroup:
 def remove(folder: str, proc: Path = Path("/proc")) -> None:
     """Take away all that agents with this folder name left, as far as no process is in it."""
     mount = _cgroup2(proc)
-    for depth in range(_DEPTH) if mount else ():
-        # Path.glob fails on a folder that goes meanwhile.
-        for home in glob.glob(f"{mount}/{'*/' * depth}{glob.escape(folder)}"):  # noqa: PTH207
-            for one in (*_folders(Path(home)), Path(home)):
-                with contextlib.suppress(OSError):
-                    one.rmdir()
+    for home in _below(mount, glob.escape(folder)) if mount else ():
+        for one in (*_folders(home), home):
+            with contextlib.suppress(OSError):
+                one.rmdir()
+
+
+def _below(mount: Path, name: str) -> list[Path]:
+    """Cgroups of this name that are no deeper than ours and Slurm's."""
+    return [one for depth in range(_DEPTH) for one in _matches(mount, "*/" * depth + name)]
+
+
+def _matches(folder: Path, pattern: str) -> list[Path]:
+    """Path.glob fails on a folder that goes meanwhile."""
+    return [Path(one) for one in glob.glob(f"{glob.escape(str(folder))}/{pattern}")]  # noqa: PTH207
 
 
 def major_of(devices: Path) -> int | None:

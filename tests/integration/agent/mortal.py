@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -145,6 +146,9 @@ def fork(life: Callable[[], None]) -> int:
         with mock.patch("slurm_plugin.agent.tasks.step_of", step_of):
             life()
         status = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
     finally:
         os._exit(status)
 

@@ -174,6 +174,24 @@ def test_another_agent_finds_what_the_last_one_made(lock: DeviceCgroup, task: Ta
     assert task.opens() == reach("null")
 
 
+def test_cgroups_that_go_while_an_agent_looks_do_not_keep_it_from_starting(lock: DeviceCgroup, tmp_path: Path) -> None:
+    mount = device_cgroup._cgroup2(Path("/proc"))
+    if mount is None:
+        return  # there is nothing to look through
+    jobs = mount / f"{FOLDER}-jobs"
+    comes = "import os, sys\nwhile True:\n os.makedirs(sys.argv[1] + '/a/b')\n os.removedirs(sys.argv[1] + '/a/b')"
+    with subprocess.Popen([sys.executable, "-c", comes, str(jobs)]) as slurm:
+        try:
+            for _ in range(200):
+                lock.start()
+            assert slurm.poll() is None
+        finally:
+            slurm.kill()
+    for folder in (jobs / "a/b", jobs / "a", jobs):
+        if folder.exists():
+            folder.rmdir()
+
+
 def test_what_a_run_left_is_removed_and_what_it_left_alive_opens_nothing(lock: DeviceCgroup, task: Task) -> None:
     lock.confine(RUN, [3, 5], task.pid, task.step)
     lock.sweep(frozenset({RUN}))

@@ -46,7 +46,8 @@ def deaths(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         text=True,
         timeout=LIMIT_S,
     )
-    assert done.returncode == 0, done.stderr
+    print(done.stderr)  # for whoever looks at a failure
+    assert done.returncode == 0
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
