@@ -99,7 +99,7 @@ async def test_another_sites_attempt_is_left_alone(site: Site, hpc: Runner, aske
 class Context:
     """Of a call."""
 
-    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+    async def abort(self, code: grpc.StatusCode, details: str, _: object) -> None:
         raise ConnectionAbortedError(code.name, details)
 
 
