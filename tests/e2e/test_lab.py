@@ -120,19 +120,23 @@ def test_a_request_that_nothing_serves_waits_and_starts_when_the_layout_changes_
 
 
 def test_a_big_request_of_higher_priority_starts_within_one_job_of_a_stream_of_small_ones(live: Live) -> None:
-    # Only 3g slices are left: half are held, the others go to a stream of small jobs of a second each, again and again.
+    # Only 3g slices are left: half are held, the others go to a stream of small jobs that end one after another.
     for node in live.lab.nodes:
         live.submit("alice", f"-w{node}", "--gres=vgpu:3g.40gb:2")
     narrow = live.policy(("{3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}", "{3g.40gb: 1}"))
     assert live.apply(narrow).code == 0
-    stream = live.submit("alice", "--gres=vgpu:10gb", "--array=1-400", script="sleep 1")
+    staggered = f"{SEE}; sleep $((4 + SLURM_ARRAY_TASK_ID % 4))"
+    stream = live.submit("alice", "--gres=vgpu:10gb", "--array=1-400", script=staggered)
     live.until(lambda: len(running(live, stream)) == 4, "the stream has every slice that is left")
+    ahead = running(live, stream)
     big = live.submit("bob", "--gres=vgpu:3g.40gb")
     live.slurm("scontrol", "update", f"jobid={big}", "priority=4294967290")
-    live.until(lambda: live.state(big) == "RUNNING", "the big one runs", limit_s=6)
-    assert live.profiles(live.wait_sees("bob", big)[0][1]) == ["3g.40gb"]
-    # The others end and start in step, so that at some moments none of them runs.
-    live.until(lambda: bool(running(live, stream)), "the stream goes on")
+    live.until(lambda: live.state(big) == "RUNNING", "the big one runs", limit_s=7 + 2)  # the longest, and a moment
+    [(_, uuids)] = live.wait_sees("bob", big)
+    assert live.profiles(uuids) == ["3g.40gb"]
+    live.until(lambda: bool(set(running(live, stream)) - set(ahead)), "the stream goes on")
+    later = set(running(live, stream)) - set(ahead)
+    assert all(live.started_at(task) >= live.started_at(big) for task in later), "it took the first slice freed"
 
 
 def running(live: Live, job: str) -> list[str]:
