@@ -11,8 +11,7 @@ from slurm_plugin.agent.daemon import Adapters, Agent
 from slurm_plugin.errors import SlurmUnavailable
 from slurm_plugin.model import Gpu, Instance
 from tests.integration.agent.bench import BIG, FIRST, SECOND, Bench
-from tests.integration.agent.test_starts import nobody
-from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu
+from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu, nobody
 from tests.unit.nvml.hiders import USER
 
 

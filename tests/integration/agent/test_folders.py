@@ -7,8 +7,7 @@ import pytest
 from slurm_plugin.agent.config import AgentConfig
 from slurm_plugin.agent.daemon import Adapters, Agent
 from slurm_plugin.errors import ConfigError
-from tests.integration.agent.test_starts import nobody
-from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu
+from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu, nobody
 
 
 @pytest.mark.parametrize("setting", ["state_dir", "socket"])

@@ -12,8 +12,7 @@ from slurm_plugin.agent.config import AgentConfig
 from slurm_plugin.agent.daemon import Adapters, Agent
 from slurm_plugin.model import Gpu
 from tests.integration.agent.bench import FIRST, PATIENCE_S
-from tests.integration.agent.test_starts import nobody
-from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu
+from tests.unit.agent.world import FakeGpus, FakeSlurm, gpu, nobody
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -1,10 +1,13 @@
 """A node's GPUs, and fakes of the two ports: typed against them, and without branches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from slurm_plugin.agent.session import Stream
 from slurm_plugin.agent.terms import Terms
+from slurm_plugin.errors import LinkError
 from slurm_plugin.model import Gpu, GpuProfile, Grant, Instance, MigMode, RunKey, Step
 from slurm_plugin.ports import GresItem, JobIds, JobRun, Notes, QueuedJob, SlurmNode
 
@@ -165,3 +168,10 @@ class FakeSlurm:
 
     async def note(self, run: RunKey, note: str) -> None:
         return None
+
+
+@asynccontextmanager
+async def nobody() -> AsyncIterator[Stream]:
+    """A controller that is not there."""
+    raise LinkError("nobody is there")
+    yield
