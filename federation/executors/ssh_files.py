@@ -125,7 +125,10 @@ class SshFiles:
     async def _not_there(self, key: Key, root: str, files: Sequence[Here]) -> list[Here]:
         names = [os.fsdecode(one.path) for one in files]
         said = await self._shell.sh(ssh_scripts.laid(root, key, names), timeout_s=HASH_S)
-        there = dict(zip(files, _parsed(said.out, ssh_scripts.parse_laid), strict=True))
+        told = _parsed(said.out, ssh_scripts.parse_laid)
+        if len(told) != len(files):
+            raise Unavailable(f"the login node told of {len(told)} of {len(files)} files: the connection was cut")
+        there = dict(zip(files, told, strict=True))
         mine = await self._copies.on_thread(_hashes, [one for one, hash_there in there.items() if hash_there])
         return [one for one, hash_there in there.items() if mine.get(one) != hash_there]
 

@@ -21,6 +21,8 @@ POLL_SHARE = 10  # ... but it takes at most one part in so many of our time
 POLL_MOST_S = 10.0  # ... and is never waited for longer
 SILENT_S = 5.0  # without an answer, and what is known of Slurm is told as old
 REPAIRS = 3  # times that what was written is read back
+UNHEARD = "UNKNOWN"  # the state of a node that has not registered yet
+SETTLE_S = 1.5  # while a new slurmctld ends what it forgot on a node that registers, slurmd refuses that job
 WRITES_AT_ONCE = 4  # commands that write, side by side
 
 Gres = Mapping[str, tuple[GresItem, ...]]  # node -> whole Gres
@@ -54,6 +56,7 @@ class Books:
         self.rivals = Rivals()
         self.refusals = Refusals()
         self._written: dict[str, _Written] = {}
+        self._base_since: dict[str, float] = {}  # nodes whose counts slurmctld has lost, monotonic
         self._taken: set[str] = set()  # nodes that lost our GRES though slurm.conf has it there
         self._had: dict[str, tuple[int, frozenset[str]]] = {}  # start of its slurmd, and every GRES seen since
 
@@ -65,6 +68,13 @@ class Books:
 
     def read_all_next(self) -> None:
         self._due = 0.0
+
+    def settled(self, name: str) -> bool:
+        """Not one on which a slurmctld that has just started, or read slurm.conf anew, may be ending jobs it forgot.
+
+        Such a job that it starts anew in that second slurmd refuses for its credential, and Slurm calls it FAILED.
+        """
+        return time.monotonic() - self._base_since.get(name, 0.0) >= SETTLE_S
 
     async def read(self, changed: Iterable[str], pool: Iterable[str], partitions: Sequence[str]) -> set[str]:
         """Read the jobs of these partitions, then these nodes, or all of the pool's when it is time.
@@ -185,6 +195,10 @@ class Books:
         read = {node.name: node for node in found}
         for name in read.keys() & self._written.keys():
             self._compare(self._written[name], read[name], began)
+            if not counts.is_base(self.names, read[name].gres):
+                self._base_since.pop(name, None)
+            elif name not in self._base_since or read[name].state.startswith(UNHEARD):
+                self._base_since[name] = time.monotonic()
         self.nodes |= read
         self.totals |= {
             name: total

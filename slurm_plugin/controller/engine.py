@@ -314,7 +314,7 @@ class Engine:
 
     async def _carry_out(self, decision: Decision, views: Views, read: set[str], *, spoke: bool) -> None:
         desk = self.desk
-        ready = {name: gres for name, gres in decision.gres.items() if name in read}
+        ready = {name: gres for name, gres in decision.gres.items() if name in read and desk.books.settled(name)}
 
         async def anew() -> Gres:
             return (await self._decide(views)).gres

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import cryptography.hazmat.backends  # noqa: F401 - likewise
 import grpc.aio
 
 from slurm_plugin.errors import Untrusted

@@ -207,6 +207,16 @@ async def test_restart_of_slurmctld_under_running_jobs(socket: Path, tmp_path: P
         await until(lambda: site.gres("n1")["1g.10gb"] == 7)
 
 
+async def test_nothing_starts_while_a_new_slurmctld_ends_what_it_forgot(socket: Path, tmp_path: Path) -> None:
+    """slurmd refuses the job that it starts anew in that second."""
+    async with controller(socket, tmp_path) as site, site.agent("n1", pools.SEVEN) as n1:
+        await until(lambda: site.gres("n1").get("1g.10gb") == 7 and n1.offers)
+        site.slurm.restart()
+        began = time.monotonic()
+        await until(lambda: site.gres("n1").get("1g.10gb") == 7)
+        assert time.monotonic() - began >= books.SETTLE_S
+
+
 async def test_waiting_3g_gets_the_next_freed_one_under_a_stream_of_smaller_jobs(socket: Path, tmp_path: Path) -> None:
     """Jobs of 10 GB fill the 3g slices too. The 3g job gets the first that is freed, before a job of the stream can."""
     wide = (("3g.40gb", 0), ("3g.40gb", 4))
