@@ -90,8 +90,10 @@ def waiting(slurm: BareSlurm, *options: str, name: str = "plain") -> int:
 def asked_by_hand(slurm: BareSlurm) -> Iterator[None]:
     argv = ("srun", "-p", "gpu", "-c16", "true")
     with subprocess.Popen(argv, env=slurm.env(), stderr=subprocess.DEVNULL, cwd="/", user=NOBODY) as srun:
-        yield
-        srun.terminate()
+        try:
+            yield
+        finally:
+            srun.terminate()
 
 
 def states(slurm: BareSlurm, name: str) -> list[str]:

@@ -94,7 +94,8 @@ async def an_array_is_one_record_that_can_be_named_in_part(queue: Queue) -> None
 async def what_runs_and_which_doors_are_open_is_told(queue: Queue) -> None:
     assert len(await queue.running("gpu")) == 2
     assert await queue.running("cloud") == ()
-    assert await queue.partitions() == {"gpu": "up", "plain": "up", "vgpu-wait": "down", "cloud": "up"}
+    doors = await queue.partitions()
+    assert doors.items() >= {"gpu": "up", "plain": "up", "vgpu-wait": "down", "cloud": "up"}.items()
 
 
 CHECKS = (
