@@ -19,9 +19,9 @@ MOST_NAMED = 4000  # elements of an array that are named one by one
 
 FIELDS = (
     *("JobID", "ArrayJobID", "ArrayTaskID", "UserID", "Reason", "Partition", "PriorityLong", "SubmitTime"),
-    *("EligibleTime", "StartTime", "SchedNodes", "NumNodes", "NumCPUs", "TimeLimit", "Account", "QOS", "BatchFlag"),
-    *("HetJobID", "ReqNodes", "Feature", "Licenses", "Reservation", "OverSubscribe", "Container", "BurstBuffer"),
-    *("tres-per-node", "admin_comment"),
+    *("EligibleTime", "StartTime", "SchedNodes", "NumNodes", "NumTasks", "NumCPUs", "TimeLimit", "Account", "QOS"),
+    *("BatchFlag", "HetJobID", "ReqNodes", "Feature", "Licenses", "Reservation", "OverSubscribe", "Container"),
+    *("BurstBuffer", "tres-per-node", "admin_comment"),
 )
 _NOTHING = frozenset({"", "N/A", "Unknown", "None", "(null)", "NONE", "NOT_SET", "INVALID"})
 _WHOLE_NODES = "NO"  # what squeue calls --exclusive: its nodes are shared with nobody
@@ -66,7 +66,7 @@ class Queued:
 def queued(row: Sequence[str], excluded: Sequence[str], names: Names) -> Queued:
     """One row of FIELDS, and the nodes that the job excludes. Raises ValueError, ConfigError."""
     own, array, task, uid, reason, partition, priority, submitted, *rest = row
-    eligible, start, planned, nodes, cpus, limit, account, qos, batch, *rest = rest
+    eligible, start, planned, nodes, tasks, cpus, limit, account, qos, batch, *rest = rest
     het, wanted_nodes, feature, licence, reservation, shared, container, buffer, tres, comment = rest
     partitions = tuple(name for name in partition.split(",") if name)
     elements = "" if task in _NOTHING else task
@@ -77,6 +77,7 @@ def queued(row: Sequence[str], excluded: Sequence[str], names: Names) -> Queued:
         (_number(batch) == 0, "it is interactive: only batch jobs go"),
         (_number(het) > 0, "it is a part of a heterogeneous job"),
         (_number(nodes.split("-")[0]) > 1, f"it asks for {nodes} nodes, and a job there has one"),
+        (_number(tasks) > 1, f"it asks for {tasks} tasks, and a job there has one"),
         (wanted_nodes not in _NOTHING, "it names its nodes"),
         (bool(set(excluded) - names.virtual), "it excludes nodes"),
         (feature not in _NOTHING, "it asks for features of nodes"),

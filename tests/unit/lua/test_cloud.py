@@ -54,6 +54,7 @@ def test_a_job_without_slices_is_left_as_it_is(cloud: Lua) -> None:
         ({"het_job_offset": 0}, "heterogeneous jobs"),
         ({"min_nodes": 2}, "jobs of several nodes"),
         ({"num_tasks": 4, "ntasks_per_node": 2}, "jobs of several nodes"),
+        ({"num_tasks": 8}, "jobs of several tasks (for CPUs alone write -c)"),
         ({"req_nodes": "n1"}, "jobs that name their nodes"),
         ({"features": "a100"}, "jobs with a --constraint"),
         ({"reservation": "maintenance"}, "jobs in a reservation"),
@@ -120,6 +121,8 @@ def test_words_that_contradict_the_job_are_refused(cloud: Lua) -> None:
     assert submit(cloud, partition="cloud", environment={BURST: "always"})[0] == 0
     assert submit(cloud, partition="cpu", min_nodes=2, environment={BURST: "always"}) == (REFUSED, {})
     assert submit(cloud, partition="cpu", min_nodes=2, environment={BURST: "aws"}) == (REFUSED, {})
+    assert submit(cloud, partition="cpu", num_tasks=8, environment={BURST: "always"}) == (REFUSED, {})
+    assert submit(cloud, partition="cpu", num_tasks=8, environment={BURST: "auto"})[0] == 0
     assert submit(cloud, partition="cpu", min_nodes=2, environment={BURST: "never"})[0] == 0
 
 
@@ -140,6 +143,7 @@ def test_a_user_can_not_move_there_what_can_not_run_there(cloud: Lua) -> None:
     for record in (
         {**PLAIN, "script": ""},
         {**PLAIN, "min_nodes": 2},
+        {**PLAIN, "num_tasks": 2},
         {**PLAIN, "het_job_id": 7},
         {**PLAIN, "licenses": "a:1"},
         {**PLAIN, "resv_name": "r"},

@@ -1,4 +1,4 @@
--- The virtual nodes: a job there runs at another site, and is a batch job of one node. Nothing of this is about sites
+-- The virtual nodes: a job there runs at another site, and is a batch job of one task. Nothing of this is about sites
 -- without a partition of such nodes.
 
 local BURST = "_SLURM_SPANK_OPTION_vgpu_burst_burst" -- what sbatch makes of --burst
@@ -32,6 +32,7 @@ local function unlike_cloud(desc, rec)
    local shared, het = get(desc, "shared"), number_of(desc, "het_job_offset", UNSET32)
    if het or rec and (number_of(rec, "het_job_id", UNSET32) or 0) > 0 then return "heterogeneous jobs" end
    if count("min_nodes", UNSET32) > 1 or (each > 0 and tasks > each) then return "jobs of several nodes" end
+   if tasks > 1 then return "jobs of several tasks (for CPUs alone write -c)" end
    if text_of(desc, "req_nodes") ~= "" then return "jobs that name their nodes" end
    if text("features") ~= "" then return "jobs with a --constraint" end
    if text("reservation", "resv_name") ~= "" then return "jobs in a reservation" end

@@ -27,6 +27,7 @@ KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("-d", "afterok:{first}"), "", f"{ROOM}Dependency"),
     (("-H",), "", f"{ROOM}JobHeldUser"),
     (("-N2",), "it asks for 2 nodes", ""),
+    (("-c1", "-n16"), "it asks for 16 tasks", ""),
     (("-w", "n1"), "it names its nodes", ""),
     (("-x", "n1"), "it excludes nodes", ""),
     (("-x", "cloud-gpu-1"), "", ""),
@@ -71,7 +72,7 @@ async def each_tells_what_keeps_it_here(queue: Queue) -> None:
         assert bool(one.job.obstacle) == bool(obstacle)
         if not obstacle:
             assert one.job.held == held
-    assert found[8].kept_from == ("cloud-gpu-1",)
+    assert found[9].kept_from == ("cloud-gpu-1",)
 
 
 async def a_plain_job_is_what_it_is_whatever_its_name_says(queue: Queue) -> None:

@@ -9,9 +9,10 @@ NAMES = Names(cloud="cloud", wait_partition="vgpu-wait", virtual=frozenset({"clo
 PLAIN = {
     **{"JobID": "12", "ArrayJobID": "12", "ArrayTaskID": "N/A", "UserID": "1000", "Reason": "Priority"},
     **{"Partition": "gpu,vgpu-wait", "PriorityLong": "4294901757", "SubmitTime": "1000", "EligibleTime": "1000"},
-    **{"StartTime": "N/A", "SchedNodes": "(null)", "NumNodes": "1", "NumCPUs": "2", "TimeLimit": "1:00:00"},
-    **{"Account": "(null)", "QOS": "normal", "BatchFlag": "1", "HetJobID": "N/A", "ReqNodes": "", "Feature": "(null)"},
-    **{"Licenses": "(null)", "Reservation": "(null)", "OverSubscribe": "OK", "Container": "", "BurstBuffer": "(null)"},
+    **{"StartTime": "N/A", "SchedNodes": "(null)", "NumNodes": "1", "NumTasks": "1", "NumCPUs": "2"},
+    **{"Account": "(null)", "QOS": "normal", "BatchFlag": "1", "HetJobID": "N/A", "ReqNodes": ""},
+    **{"Licenses": "(null)", "Reservation": "(null)", "OverSubscribe": "OK", "Container": ""},
+    **{"TimeLimit": "1:00:00", "Feature": "(null)", "BurstBuffer": "(null)"},
     **{"tres-per-node": "gres:vgpu:m20:1,gres:vgpu_mem:2", "admin_comment": "asked vgpu:20gb"},
 }
 
@@ -39,6 +40,7 @@ def test_a_plain_job() -> None:
         ({"HetJobID": "12"}, "it is a part of a heterogeneous job"),
         ({"NumNodes": "2"}, "it asks for 2 nodes, and a job there has one"),
         ({"NumNodes": "2-4"}, "it asks for 2-4 nodes"),
+        ({"NumTasks": "8"}, "it asks for 8 tasks, and a job there has one"),
         ({"ReqNodes": "n[1-2]"}, "it names its nodes"),
         ({"Feature": "a100&nvlink"}, "it asks for features"),
         ({"Licenses": "matlab:1"}, "it asks for licences"),
