@@ -23,7 +23,7 @@ class Behind:
 class Wanted:
     """What of a waiting job a pool looks at."""
 
-    gres: str = ""  # as its user asked
+    gres: str = ""  # as Slurm has it
     cpus: int = 1
     limit_s: int = 0
     account: str = ""

@@ -12,6 +12,7 @@ from federation.executors.slurm_commands import MAX_DAYS, seconds
 from federation.overflow.facts import Waiting, Wish
 from federation.overflow.notes import mark_in, note_in
 from federation.overflow.offers import Wanted
+from federation.overflow.request import gres_of
 from slurm_plugin.slurm import notes, queue
 from slurm_plugin.slurm.hostlist import expand
 
@@ -25,7 +26,6 @@ FIELDS = (
 )
 _NOTHING = frozenset({"", "N/A", "Unknown", "None", "(null)", "NONE", "NOT_SET", "INVALID"})
 _WHOLE_NODES = "NO"  # what squeue calls --exclusive: its nodes are shared with nobody
-_ASKED = re.compile(r"(?:^| )asked (\S+)")
 _INPUT = re.compile(r"(?:^| )fed:in=(\d{1,12})(?= |$)")  # MiB that its --stage-in names, where submit has told
 _OPEN = '"open":1'
 _WAITS_FOR_ROOM = ("None", "Resources", "Priority", "ReqNodeNotAvail", "Nodes_required_for_job_are_DOWN")
@@ -110,7 +110,7 @@ def queued(row: Sequence[str], excluded: Sequence[str], names: Names) -> Queued:
     return Queued(
         job=job,
         wanted=Wanted(
-            gres=_gres(tres, comment),
+            gres=gres_of(tres),
             cpus=max(1, _number(cpus)),
             limit_s=limit_s if limit_s <= MAX_DAYS * 86_400 else 0,
             account=account,
@@ -143,14 +143,6 @@ def _held(reason: str, partitions: Sequence[str], names: Names) -> str:
 def _input_bytes(comment: str) -> int:
     found = _INPUT.findall(comment)
     return int(found[-1]) << 20 if found else 0
-
-
-def _gres(tres: str, comment: str) -> str:
-    """As its user asked, where job_submit has left that."""
-    if tres in _NOTHING:
-        return ""
-    asked = _ASKED.findall(comment)
-    return str(asked[-1]) if asked else tres.removeprefix("gres/").removeprefix("gres:")
 
 
 def _first(text: str, most: int) -> str:

@@ -18,12 +18,12 @@ from federation.overflow.frames import Hello
 from federation.wire.convert import MAX_TEXT
 from slurm_plugin import request
 
-FIELDS = ("JobID", "NumCPUs", "MinMemory", "tres-alloc", "tres-per-node", "Account", "admin_comment")
+FIELDS = ("JobID", "NumCPUs", "MinMemory", "tres-alloc", "tres-per-node", "Account")
 """Of squeue."""
 
 MOST_PATTERNS = 100  # of --stage-in, or --stage-out
 MOST_LINES = 1000  # of a script, in which #SBATCH is looked for
-_ASKED = re.compile(r"(?:^| )asked ([A-Za-z]\w*:[\w./:+-]{1,100})(?= |$)")
+_COUNTED = re.compile(r"vgpu_mem(?:[:=]|$)")  # by the pool itself, in each its own way
 _MEMORY = re.compile(r"(?:^|,)mem=(\d+(?:\.\d+)?)([KMGTP]?)")
 _UNITS = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}  # MiB
 _NO_GRES = frozenset({"", "N/A", "(null)", "None"})
@@ -35,8 +35,6 @@ _FACTS = (b"COUNT", b"MIN", b"MAX", b"STEP")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """`gres`: as the user wrote it, where the pool of slices has kept that."""
-
     cpus: int = 1
     memory_mib: int = 0  # 0: it did not say
     gres: str = ""
@@ -63,16 +61,20 @@ class Files:
 
 def asked(row: Sequence[str]) -> Asked:
     """A row of FIELDS. Raises ValueError."""
-    _, cpus, least_memory, allocated, gres, account, comment = row
-    words = _ASKED.findall(comment)
-    plain = "" if gres in _NO_GRES else re.sub(r"\bgres[:/]", "", gres)
+    _, cpus, least_memory, allocated, gres, account = row
     memory = _MEMORY.search(allocated) if least_memory.strip("0KMGTP.") else None
     return Asked(
         cpus=max(1, int(cpus)),
         memory_mib=int(float(memory[1]) * _UNITS[memory[2]]) if memory else 0,
-        gres=words[-1] if words and plain else plain,
+        gres=gres_of(gres),
         account="" if account in _NO_GRES else account,
     )
+
+
+def gres_of(tres: str) -> str:
+    """What squeue says that it has on its node. What it was submitted with no update changes."""
+    elements = () if tres in _NO_GRES else request.elements(tres)
+    return ",".join(one for one in elements if not _COUNTED.match(one))
 
 
 def spec_of(hello: Hello, job: SlurmJob, wants: Asked, user: str, rules: Rules) -> JobSpec:

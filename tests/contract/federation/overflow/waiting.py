@@ -81,7 +81,7 @@ async def a_plain_job_is_what_it_is_whatever_its_name_says(queue: Queue) -> None
     assert (job.root, job.tasks, job.uid, job.partitions) == (job.job_id, 1, NOBODY, ("gpu",))
     assert (job.wish, job.pin, job.open) == (Wish.AUTO, "", False)
     assert job.since >= plain.submitted_at > 1_700_000_000
-    assert (plain.wanted.gres, plain.wanted.cpus, plain.wanted.limit_s) == ("vgpu:20gb", 16, 5400)
+    assert (plain.wanted.gres, plain.wanted.cpus, plain.wanted.limit_s) == ("vgpu:2", 16, 5400)
     assert plain.comment == COMMENT
 
 

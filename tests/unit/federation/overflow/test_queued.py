@@ -28,7 +28,7 @@ def test_a_plain_job() -> None:
     assert (job.job_id, job.root, job.tasks, job.uid, job.priority, job.since) == (12, 12, 1, 1000, 4294901757, 1000)
     assert (job.account, job.qos, job.partitions) == ("", "normal", ("gpu", "vgpu-wait"))
     assert (job.obstacle, job.held, job.starts_at, job.wish, job.open) == ("", "", None, Wish.NONE, False)
-    assert (found.wanted.gres, found.wanted.cpus, found.wanted.limit_s) == ("vgpu:20gb", 2, 3600)
+    assert (found.wanted.gres, found.wanted.cpus, found.wanted.limit_s) == ("vgpu:m20:1", 2, 3600)
     assert found.name(1) == "12"
 
 
@@ -116,6 +116,13 @@ def test_no_comment_is_none() -> None:
 def test_what_a_pool_is_asked_for() -> None:
     assert read(tres_per_node="N/A", admin_comment="").wanted.gres == ""
     assert read(tres_per_node="gres/gpu:2", admin_comment="").wanted.gres == "gpu:2"
+
+
+def test_what_a_job_has_counts_and_not_what_it_was_submitted_with() -> None:
+    """An update of its GRES leaves those words as they are; `per task` they never were of a node."""
+    changed = {"tres_per_node": "gres/vgpu:m20:2,gres/vgpu_mem:4,gres/gpu:1"}
+    for words in ("asked vgpu:10gb", "asked vgpu:20gb per task"):
+        assert read(admin_comment=words, **changed).wanted.gres == "vgpu:m20:2,gpu:1"
     assert read(TimeLimit="UNLIMITED").wanted.limit_s == 0
     assert read(TimeLimit="NOT_SET").wanted.limit_s == 0
     assert read(TimeLimit="2-00:00:00").wanted.limit_s == 172_800

@@ -23,17 +23,17 @@ IN, OUT = b"_SLURM_SPANK_OPTION_vgpu_burst_stage_in", b"_SLURM_SPANK_OPTION_vgpu
     ("row", "wants"),
     [
         (
-            ("42", "2", "500M", "cpu=2,mem=1000M,node=1,billing=2", "N/A", "phys", ""),
+            ("42", "2", "500M", "cpu=2,mem=1000M,node=1,billing=2", "N/A", "phys"),
             Asked(cpus=2, memory_mib=1000, account="phys"),
         ),
-        (("42", "1", "0", "cpu=1,mem=4000000M,node=1", "N/A", "(null)", ""), Asked()),
-        (("42", "1", "1G", "cpu=1,mem=1.50G,node=1", "", "", "x"), Asked(memory_mib=1536)),
+        (("42", "1", "0", "cpu=1,mem=4000000M,node=1", "N/A", "(null)"), Asked()),
+        (("42", "1", "1G", "cpu=1,mem=1.50G,node=1", "", ""), Asked(memory_mib=1536)),
         (
-            ("42", "1", "0", "cpu=1", "gres:vgpu:m20:2", "a", "asked vgpu:20gb:2 [vgpu: waits] fed:{}"),
-            Asked(gres="vgpu:20gb:2", account="a"),
+            ("42", "1", "0", "cpu=1", "gres:vgpu:m20:2,gres:vgpu_mem:4", "a"),
+            Asked(gres="vgpu:m20:2", account="a"),
         ),
-        (("42", "1", "0", "cpu=1", "gres/vgpu:1g.10gb:1", "a", "nothing"), Asked(gres="vgpu:1g.10gb:1", account="a")),
-        (("42", "1", "0", "cpu=1", "N/A", "a", "asked vgpu:20gb"), Asked(account="a")),
+        (("42", "1", "0", "cpu=1", "gres/vgpu:1g.10gb:1", "a"), Asked(gres="vgpu:1g.10gb:1", account="a")),
+        (("42", "1", "0", "cpu=1", "N/A", "a"), Asked(account="a")),
     ],
 )
 def test_what_slurm_says_that_a_job_asked_for(row: tuple[str, ...], wants: Asked) -> None:
