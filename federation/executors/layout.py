@@ -161,7 +161,8 @@ def _go(key: Key, spec: JobSpec, most_memory_mib: int) -> bytes:
         place, script = b"here=$(pwd)\ncd -- " + _quoted(batch.folder), b'"$here"/' + SCRIPT.encode()
     else:
         place, script = b"cd " + WORK.encode(), b"../" + SCRIPT.encode()
-    start = f"{_soft_limits(batch)}{limit}{_own_id(batch)}exec setsid env {unset} ${RESET} ".encode()
+    own = _own_id(batch) + _own_folder(batch)
+    start = f"{_soft_limits(batch)}{limit}{own}exec setsid env {unset} ${RESET} ".encode()
     return head + place + b" || exit 1\n" + start + words + b" " + script + args + b"\n"
 
 
@@ -191,6 +192,11 @@ def _own_id(batch: Batch) -> str:
     """Where no Slurm has given it one of its own."""
     names = ("SLURM_JOB_ID", "SLURM_JOBID")
     return "".join(f': "${{{name}:={batch.job_id}}}"; export {name}\n' for name in names) if batch.job_id else ""
+
+
+def _own_folder(batch: Batch) -> str:
+    """A Slurm has the folder there in which its sbatch was called."""
+    return "" if batch.folder else '[ -z "${SLURM_JOB_ID:-}" ] || export SLURM_SUBMIT_DIR="$PWD"\n'
 
 
 def _soft_limits(batch: Batch) -> str:

@@ -58,6 +58,7 @@ CASES = {
         script="echo $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_MIN $SLURM_ARRAY_TASK_MAX $SLURM_ARRAY_TASK_COUNT",
         options=("--array=3-9:3%2",),
     ),
+    "goes_where_it_was_submitted_from": Case(script='cd "$SLURM_SUBMIT_DIR" && echo here > f && cat f && rm f'),
     "names": Case(script='echo "$SLURM_JOB_NAME"', options=("--job-name", ODD)),
     "shell_of_its_own": Case(script="#!/usr/bin/env python3\nimport sys\nprint('python', len(sys.argv))", args=("x",)),
     "children_that_outlive_it": Case(script="sleep 300 & echo begun"),

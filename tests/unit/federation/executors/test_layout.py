@@ -173,6 +173,7 @@ def test_a_batch_job_has_the_umask_limits_and_facts_that_it_had_in_slurm(tmp_pat
         b"SLURM_JOBID=42",
         b"SLURM_JOB_ID=42",
         b"SLURM_JOB_NAME=a 'b\xff",
+        b"SLURM_SUBMIT_DIR=" + os.fsencode(tmp_path / "work"),
     ]
     assert (tmp_path / "stderr").read_bytes() == b""
 
@@ -207,3 +208,17 @@ def test_a_job_on_shared_files_runs_where_it_was_submitted(tmp_path: Path) -> No
     (attempt := tmp_path / "attempt").mkdir()
     assert not ran(attempt, spec)
     assert (attempt / "stdout").read_bytes() == folder + b"\n" + folder + b"\n"
+
+
+@pytest.mark.parametrize("slurms", [{}, {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": "/"}], ids=["local", "slurm"])
+def test_a_job_that_goes_where_it_was_submitted_from_stays_in_its_folder(
+    tmp_path: Path, slurms: dict[str, str]
+) -> None:
+    spec = JobSpec(user="a", script=SCRIPT + b'cd "$SLURM_SUBMIT_DIR" && pwd\n', batch=Batch(job_id=42))
+    assert not ran(tmp_path, spec, **slurms)
+    assert (tmp_path / "stdout").read_bytes() == os.fsencode(tmp_path / "work") + b"\n"
+
+
+def test_a_job_of_no_slurm_hears_of_no_submit_folder(tmp_path: Path) -> None:
+    assert not ran(tmp_path, JobSpec(user="a", script=SCRIPT + b'echo "<${SLURM_SUBMIT_DIR-}>"\n'))
+    assert (tmp_path / "stdout").read_bytes() == b"<>\n"
