@@ -135,9 +135,10 @@ def prolog(paths: GatewayPaths) -> str:
     """What the gateway has where slurm.conf's Prolog points: a job whose plugin could not keep it off goes back.
 
     The plugin leaves a mark before each prolog. This one never fails, since that drains the node, and does not end
-    before Slurm has taken the job back: a slurmctld that does not answer keeps the job in its prolog.
+    before Slurm has taken the job back: a slurmctld that does not answer keeps the job in its prolog. Whether the
+    daemon is there is no question here: its socket goes with it, and a proxy waits for both.
     """
-    marks, socket, hook = (shlex.quote(one) for one in (paths.marks, paths.socket, f"{paths.programs}/vgpu-hook"))
+    marks, hook = (shlex.quote(one) for one in (paths.marks, f"{paths.programs}/vgpu-hook"))
     return f"""\
 #!/bin/sh
 # A job on a virtual node runs the proxy, never its own script: only where the plugin is there and says so.
@@ -145,7 +146,6 @@ mark={marks}/$SLURM_JOB_ID
 said="vgpu_gateway.so has left no mark: it is not in the plugstack.conf of this host"
 [ ! -r "$mark" ] || read -r said < "$mark"
 /bin/rm -f "$mark"
-[ "$said" != ok ] || [ -S {socket} ] || said="there is no socket of the daemon's: {paths.socket}"
 [ "$said" != ok ] || exit 0
 /usr/bin/logger -t fed "job $SLURM_JOB_ID does not start on $SLURMD_NODENAME: $said" || :
 exec {hook} away

@@ -46,10 +46,9 @@ def test_a_cluster_without_slices_gets_no_gres() -> None:
     assert made["gres.conf"] == ""
 
 
-def test_the_plugin_and_the_prolog_know_the_daemons_socket() -> None:
+def test_the_plugin_knows_the_daemons_socket() -> None:
     made = texts(replace(OURS, socket=OURS.socket.with_name("other.sock")), SIDE)
     assert " socket=/run/other.sock " in made["gateway/plugstack.conf"]
-    assert "/run/other.sock" in made["gateway/prolog"]
     assert (
         made["gateway/plugstack.conf"].splitlines()[-1].startswith("required /usr/libexec/vgpu/vgpu_gateway.so nodes=")
     )
