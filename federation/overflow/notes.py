@@ -7,6 +7,7 @@ write an AdminComment. Our note is one line of flat JSON and holds no text of a 
 
 import json
 import re
+from uuid import UUID
 
 from federation.model.job import Job
 from federation.model.states import Origin
@@ -17,6 +18,7 @@ WORTH_BYTES = 256 << 20  # fewer have moved before somebody has asked
 
 _WORD = re.compile(r" ?\[fed: ([^\]]*)\]")
 _NOTE = re.compile(r" ?fed:\{[^{}]*\}")
+_TOKEN = re.compile(r'"job":"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
 _NAMES = re.compile(r"[A-Za-z0-9.,_/-]{0,400}")
 _MARK = re.compile(r"(?:^| )fed:burst=(auto|always|never|pool:[A-Za-z0-9_.+-]{1,64})(?= |$)")
 
@@ -37,6 +39,17 @@ def note_in(comment: str) -> str:
     """The JSON of our note there; "": there is none."""
     found = _NOTE.findall(comment)
     return str(found[-1]).strip().removeprefix("fed:") if found else ""
+
+
+def is_open(note: str) -> bool:
+    """It may be running elsewhere, as local nodes read it."""
+    return note.startswith('{"open":1')
+
+
+def token_in(note: str) -> UUID | None:
+    """Whose note it is."""
+    found = _TOKEN.search(note)
+    return UUID(found[1]) if found else None
 
 
 def worded(comment: str, word: str) -> str:
