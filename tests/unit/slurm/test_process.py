@@ -38,6 +38,9 @@ async def test_a_child_sees_no_environment_of_ours(tmp_path: Path, monkeypatch: 
         'error: Munge encode failed: Failed to access "/run/munge": No such file',
         "slurm_load_node error: Slurm backup controller in standby mode",
         "Unexpected message received for job 1",
+        "sbatch: error: Batch job submission failed: Unexpected missing socket error",
+        "squeue: error: Header lengths are longer than data received",
+        "sbatch: error: Batch job submission failed: Rate limit exceeded, please retry later",
     ],
 )
 async def test_no_answer_is_an_unknown_outcome(tmp_path: Path, said: str) -> None:

@@ -215,7 +215,7 @@ def test_a_job_that_goes_where_it_was_submitted_from_stays_in_its_folder(
     tmp_path: Path, slurms: dict[str, str]
 ) -> None:
     spec = JobSpec(user="a", script=SCRIPT + b'cd "$SLURM_SUBMIT_DIR" && pwd\n', batch=Batch(job_id=42))
-    assert not ran(tmp_path, spec, **slurms)
+    assert not ran(tmp_path, spec, {}, **slurms)
     assert (tmp_path / "stdout").read_bytes() == os.fsencode(tmp_path / "work") + b"\n"
 
 
