@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import cryptography.hazmat.backends  # noqa: F401 - likewise
+import cryptography.hazmat.backends.openssl.backend  # noqa: F401 - likewise
 import grpc.aio
 
 from slurm_plugin.errors import Untrusted
