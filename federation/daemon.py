@@ -131,7 +131,8 @@ class Daemon:
             yield task
 
     async def _serve(self) -> None:
-        works = [self.runner.run(), tidied(self._tidy_jobs, self._bulk.inputs.tidy, self._mover.tidy)]
+        tidying = tidied(self._tidy_jobs, self._bulk.inputs.tidy, self._mover.tidy)
+        works = [self.runner.run(), self._writer.damage(), tidying]
         if self._overflow is not None:
             works.append(self._overflow.run())
         await together(*works)

@@ -13,7 +13,7 @@ from federation.cli.options import DEFAULT_CONFIG, DEFAULT_SOCKET, Config, Json,
 from federation.cli.overflow import overflow_view
 from federation.cli.render import peer_lines, peer_list, pool_lines, pool_list, printable
 from federation.desk.view import PeerList, PoolList
-from federation.errors import FedError
+from federation.errors import FedError, Unavailable
 from slurm_plugin.cli.output import emit, emit_document
 
 if TYPE_CHECKING:
@@ -79,14 +79,31 @@ def doctor(config: Config = DEFAULT_CONFIG, socket: Socket = DEFAULT_SOCKET, jso
         problems += _in_service(peer_list(ask(socket, "peers")), pool_list(ask(socket, "pools")))
         if found.overflow is not None and (wrong := overflow_view(ask(socket, "overflow")).problem):
             problems.append(f"overflow: {wrong}")
+    except Unavailable as error:
+        problems += [_said(error), *_of_journal(found)]
     except FedError as error:
-        problems.append(f"{error}" + (f" ({error.hint})" if error.hint else ""))
+        problems.append(_said(error))
     if json:
         emit_document("fed-doctor", DoctorReport(site=found.site, problems=tuple(problems)))
     else:
         emit(map(printable, problems or [f"site {found.site}: nothing is wrong"]))
     if problems:
         raise typer.Exit(FOUND)
+
+
+def _said(error: FedError) -> str:
+    return f"{error}" + (f" ({error.hint})" if error.hint else "")
+
+
+def _of_journal(config: "FedConfig") -> list[str]:
+    """All of it is read. While a daemon serves it has the journal for itself."""
+    from federation.store.opening import whole
+
+    try:
+        damage = whole(config.state_dir / "fed.db")
+    except (FedError, OSError) as error:
+        return [f"the journal can't be read: {error}"]
+    return [damage] if damage else []
 
 
 def _of_slurm(config: "FedConfig") -> list[str]:
@@ -96,7 +113,7 @@ def _of_slurm(config: "FedConfig") -> list[str]:
     try:
         found = setup.problems_of(config.overflow)
     except FedError as error:
-        return [f"{error}" + (f" ({error.hint})" if error.hint else "")]
+        return [_said(error)]
     return [f"{one.what}: {one.paste}" for one in found]
 
 

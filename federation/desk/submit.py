@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from io import FileIO
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.runner import Runner
 from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, hash_of
 from federation.stage.spool import Home, Spool, no_room
+from federation.store.room import leave_room
 from federation.wire.convert import MAX_TEXT
 from federation.wire.crossing import check_crosses
 from slurm_plugin import request
@@ -188,9 +190,14 @@ async def _take_one(spool: Spool, token: UUID, nth: int, file: pb.File, reader: 
                 data = await reader.readexactly(min(CHUNK_BYTES, PORTION, left))
                 whole.update(data)
                 file.chunks.append(hash_of(data))
-                await asyncio.to_thread(out.write, data)
+                await asyncio.to_thread(_write, out, data)
                 left -= len(data)
     except OSError as error:
         raise no_room(error) from None
     file.sha256 = whole.digest()
     return file
+
+
+def _write(out: FileIO, data: bytes) -> None:
+    leave_room(out.fileno(), len(data))
+    out.write(data)

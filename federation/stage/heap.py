@@ -8,6 +8,7 @@ from pathlib import Path
 
 from federation.errors import Refused, Unavailable
 from federation.stage.chunks import CHUNK_BYTES, HASH_BYTES, hash_of
+from federation.store.room import leave_room
 
 
 class Heap:
@@ -33,6 +34,7 @@ class Heap:
         part = self._folder / "part"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            leave_room(self._folder, len(data))
             with part.open("wb") as file:
                 file.write(data)
                 file.flush()

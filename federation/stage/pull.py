@@ -18,6 +18,7 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.far import Far
 from federation.stage.spool import PRIVATE, STREAMS
 from federation.stage.threads import in_thread
+from federation.store.room import leave_room
 from federation.tasks import ended
 from federation.wire.convert import key_to_wire
 from slurm_plugin import atomic
@@ -191,6 +192,7 @@ def _write_all(handle: int, data: bytes, offset: int) -> None:
     view = memoryview(data)
     while view:
         try:
+            leave_room(handle, len(view))
             done = os.pwrite(handle, view, offset)
         except OSError as error:
             raise Unavailable(f"can't keep the output: {error.strerror}", hint="make room in state_dir") from None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from federation.errors import StoreUnfit
 from federation.store.queries import migrations
+from federation.store.transactions import REPAIR
 
 APPLICATION_ID = 0x66656401  # tells our file from any other SQLite file
 BUSY_S = 2.0  # another daemon on the same journal is told after this
@@ -96,17 +97,34 @@ def _migrate(connection: sqlite3.Connection, path: Path, at: At) -> None:
 def _checked(connection: sqlite3.Connection, path: Path) -> None:
     """Every table and index can be read at its root: what a torn or overwritten file does not survive.
 
-    `fed doctor` reads it all; at 1,000,000 jobs that takes too long for each start.
+    `whole` reads it all; at 1,000,000 jobs that takes too long for each start.
     """
     connection.execute("BEGIN IMMEDIATE")
     for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
         connection.execute(f'SELECT * FROM "{name}" LIMIT 1').fetchall()  # noqa: S608 - names from our own schema
     connection.execute("COMMIT")
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'jobs'").fetchone():
-        raise StoreUnfit(f"{path} lacks its tables", hint=_REPAIR)
+        raise StoreUnfit(f"{path} lacks its tables", hint=REPAIR)
 
 
-_REPAIR = "put back a saved copy, or move the file away: the sites it has jobs at then tell what they hold"
+def whole(path: Path) -> str:
+    """Read all of a journal that no daemon has open: what is wrong with it, or "". One that is not there is fine.
+
+    Raises StoreUnfit: it can't be read now.
+    """
+    if not path.exists():
+        return ""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S)
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        if (unfit := _unfit(path, error)).hint != REPAIR:
+            raise unfit from error
+        return str(unfit)
+    finally:
+        connection.close()
+    return "" if found == "ok" else str(_unfit(path, sqlite3.DatabaseError(found)))
 
 
 def _unfit(path: Path, error: Exception) -> StoreUnfit:
@@ -117,7 +135,7 @@ def _unfit(path: Path, error: Exception) -> StoreUnfit:
         return StoreUnfit(f"{path} can't be opened: {text}", hint="the daemon's user has to own its state_dir")
     if "full" in text:
         return StoreUnfit(f"{path} can't be opened: {text}", hint="make room on its disk")
-    return StoreUnfit(f"{path} is damaged: {text}", hint=_REPAIR)
+    return StoreUnfit(f"{path} is damaged: {text}", hint=REPAIR)
 
 
 def filesystem_of(folder: Path, mountinfo: str) -> str:

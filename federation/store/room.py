@@ -1,14 +1,17 @@
 """Room on the journal's disk: new jobs are accepted while there is plenty, and what is under way may use the rest.
 
 A *ballast* file holds a part of the disk for the journal alone. When the disk is full in spite of the reserve, as when
-others fill it, the ballast is given up, and what was under way goes on: acknowledgements, ends, releases.
+others fill it, the ballast is given up, and what was under way goes on: acknowledgements, ends, releases. Whatever else
+the daemon writes beside the journal, inputs and outputs, leaves the room for both.
 """
 
+import errno
 import os
 from pathlib import Path
 
 BALLAST_BYTES = 16 << 20  # about 20,000 records and their log
 RESERVE_BYTES = 64 << 20  # less free than this, and no new job is accepted
+FILES_LEAVE_BYTES = RESERVE_BYTES + BALLAST_BYTES  # the ballast can be taken back while files wait for room
 BLOCK = bytes(1 << 16)
 
 
@@ -58,5 +61,15 @@ class Room:
             return False
 
     def _free(self) -> int:
-        facts = os.statvfs(self._folder)
-        return facts.f_bavail * facts.f_frsize
+        return _free(self._folder)
+
+
+def leave_room(place: Path | int, more: int) -> None:
+    """Before `more` bytes of inputs or outputs are written there. Raises OSError, as a full disk does."""
+    if _free(place) - more < FILES_LEAVE_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _free(place: Path | int) -> int:
+    facts = os.statvfs(place)
+    return facts.f_bavail * facts.f_frsize

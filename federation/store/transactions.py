@@ -3,10 +3,13 @@
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
-from federation.errors import StoreError, StoreFull
+from federation.errors import StoreError, StoreFull, StoreUnfit
 from federation.store.queries import queries
+
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+REPAIR = "stop the daemon: fed doctor reads it all then; docs/federation_jobs.md says what becomes of its jobs"
 
 
 class Transactions:
@@ -107,17 +110,34 @@ class Transactions:
     def _execute(self, sql: str, values: Mapping[str, Any] | tuple[Any, ...] = ()) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, values)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise StoreFull("the journal has no room", hint="make room on the disk of state_dir") from error
-            raise StoreError(f"the journal can't be used: {error}", hint="look at the disk of state_dir") from error
+        except sqlite3.DatabaseError as error:
+            _tell(error)
 
     def _run(self, query: str, **values: Any) -> int:
         return self._execute(self._sql[query], values).rowcount
 
     def _one(self, query: str, **values: Any) -> sqlite3.Row | None:
-        row: sqlite3.Row | None = self._execute(self._sql[query], values).fetchone()
+        cursor = self._execute(self._sql[query], values)
+        try:
+            row: sqlite3.Row | None = cursor.fetchone()
+        except sqlite3.DatabaseError as error:
+            _tell(error)
         return row
 
     def _all(self, query: str, **values: Any) -> list[sqlite3.Row]:
-        return self._execute(self._sql[query], values).fetchall()
+        cursor = self._execute(self._sql[query], values)
+        try:
+            return cursor.fetchall()
+        except sqlite3.DatabaseError as error:
+            _tell(error)
+
+
+def _tell(error: sqlite3.DatabaseError) -> NoReturn:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in DAMAGED:
+        raise StoreUnfit(f"the journal is damaged: {error}", hint=REPAIR) from error
+    if not isinstance(error, sqlite3.OperationalError):
+        raise error
+    if code == sqlite3.SQLITE_FULL:
+        raise StoreFull("the journal has no room", hint="make room on the disk of state_dir") from error
+    raise StoreError(f"the journal can't be used: {error}", hint="look at the disk of state_dir") from error

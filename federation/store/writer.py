@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from federation.errors import StoreError, StoreFull, Unavailable
+from federation.errors import StoreError, StoreFull, StoreUnfit, Unavailable
 from federation.model.job import Job
 from federation.model.token import Key
 from federation.store.opening import At, connect, nowhere
@@ -60,6 +60,7 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._since_hold = 0
         self._closed = False
+        self._damaged: asyncio.Future[StoreUnfit] = self._loop.create_future()
         self.then: Callable[[Store], Any] | None = None
         self.told: Callable[[Any], None] = lambda _: None
         self.failed: Callable[[Exception], None] = lambda _: None
@@ -72,6 +73,8 @@ class Writer:
         """
         if self._closed:
             raise Unavailable("the journal is closed")
+        if self._damaged.done():
+            raise _anew(self._damaged.result())
         if len(self._waiting) >= MOST_WAITING:
             raise Unavailable(f"{MOST_WAITING} transactions wait for the journal's disk")
         done: asyncio.Future[T] = self._loop.create_future()
@@ -80,6 +83,10 @@ class Writer:
             self._rests.clear()
             self._loop.call_soon(self._begin, context=self._context)
         return await done
+
+    async def damage(self) -> None:
+        """Until a transaction meets damage: from then on none is taken. Raises StoreUnfit then."""
+        raise _anew(await asyncio.shield(self._damaged))
 
     async def close(self) -> None:
         """After all that was handed in."""
@@ -140,7 +147,8 @@ class Writer:
             log.warning("journal.full", extra={"ballast_given_up": given_up, "transactions": len(group)})
             self._on_thread(group, self._again)
         else:
-            log.error("journal.failed", extra={"transactions": len(group)}, exc_info=error)
+            if not isinstance(error, StoreUnfit):  # which is told once, as damage
+                log.error("journal.failed", extra={"transactions": len(group)}, exc_info=error)
             self._tell(group, [_failed(error)] * len(group))
 
     def _on_thread(self, group: list[_Work[Any]], call: Callable[[list[_Work[Any]]], Results]) -> None:
@@ -148,6 +156,7 @@ class Writer:
         waits.add_done_callback(lambda waits: self._tell(group, waits.result()))
 
     def _tell(self, group: list[_Work[Any]], results: Results) -> None:
+        self._heed_damage(results)
         try:
             for work, (value, error) in zip(group, results, strict=True):
                 if work.done is None:
@@ -166,11 +175,18 @@ class Writer:
             else:
                 self._rests.set()
 
+    def _heed_damage(self, results: Results) -> None:
+        found = next((error for _, error in results if isinstance(error, StoreUnfit)), None)
+        if found is not None and not self._damaged.done():
+            log.critical("journal.damaged", extra={"why": str(found), "hint": found.hint})
+            self._damaged.set_result(found)
+
     def _tell_then(self, value: object, error: Exception | None) -> None:
         if error is None:
             self.told(value)
         else:
-            log.error("journal.close_failed", extra={"why": str(error)}, exc_info=error)
+            if not isinstance(error, StoreUnfit):
+                log.error("journal.close_failed", extra={"why": str(error)}, exc_info=error)
             self.failed(error)
 
     def _parts(self, group: list[_Work[Any]]) -> Results:
@@ -208,3 +224,8 @@ class Writer:
 
 def _failed(error: BaseException) -> tuple[None, Exception]:
     return None, error if isinstance(error, StoreError) else StoreError(f"the journal failed: {error}")
+
+
+def _anew(error: StoreUnfit) -> StoreUnfit:
+    """One of its own for each who hears of it: a traceback grows with each raise."""
+    return StoreUnfit(str(error), hint=error.hint)

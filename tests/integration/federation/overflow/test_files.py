@@ -36,7 +36,8 @@ def gate() -> Iterator[Gate]:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr("federation.store.room.FILES_LEAVE_BYTES", 0)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={8 << 20}", "tmpfs", tmp_path], check=True)
     yield tmp_path
     subprocess.run(["umount", "--lazy", tmp_path], check=True)

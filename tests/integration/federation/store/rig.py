@@ -1,5 +1,6 @@
 """Journals of a test's own, and what they are filled with."""
 
+import sqlite3
 import weakref
 from pathlib import Path
 from uuid import UUID
@@ -39,6 +40,20 @@ def job(number: int, state: Origin = Origin.QUEUED, ended_at: float | None = Non
         due_at=due_at,
         ended_at=ended_at,
     )
+
+
+def tear(path: Path) -> None:
+    """Overwrite most of a journal that `add` made, and leave what is looked at when it is opened."""
+    with sqlite3.connect(path) as connection:
+        roots = {root for (root,) in connection.execute("SELECT rootpage FROM sqlite_schema")}
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    data = bytearray(path.read_bytes())
+    pages = len(data) // size
+    for page in range(pages // 2, pages):
+        if page + 1 not in roots:
+            data[page * size : (page + 1) * size] = b"\xff" * size
+    path.write_bytes(data)
 
 
 def add(store: Store, number: int, script: bytes = b"") -> None:
