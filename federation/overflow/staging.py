@@ -23,6 +23,7 @@ from federation.proto.federation.v1 import federation_pb2 as pb
 from federation.stage.chunks import CHUNK_BYTES, MAX_CHUNKS, hash_of
 from federation.stage.spool import Home, Spool, no_room
 from federation.stage.threads import in_thread
+from federation.store.room import leave_room
 
 MOST_BYTES = MAX_CHUNKS * CHUNK_BYTES // 2  # of one job
 
@@ -107,6 +108,7 @@ def _copied(source: Source, place: _Place, to: Path, left: int, cut: Event) -> p
                     raise Refused(f"{place.option}: more than {source.most_bytes >> 20} MiB", hint="name fewer files")
                 whole.update(chunk)
                 file.chunks.append(hash_of(chunk))
+                leave_room(to.parent, len(chunk))
                 out.write(chunk)
     except OSError as error:
         raise no_room(error) from None
