@@ -189,7 +189,7 @@ class SshLink:
 
     def _close_all(self) -> None:
         for client in reversed(self._clients):
-            client.close()
+            _close(client)
         self._clients = []
 
     def _run(self, transport: paramiko.Transport, script: str, limit_s: float) -> Said:
@@ -231,10 +231,10 @@ class SshLink:
             _close(channel)
 
 
-def _close(channel: paramiko.Channel) -> None:
+def _close(one: paramiko.Channel | paramiko.SSHClient) -> None:
     """Of a link that is gone there is nothing to close, and what was asked over it has its answer already."""
     with contextlib.suppress(*_BROKEN):
-        channel.close()
+        one.close()
 
 
 def _drain(channel: paramiko.Channel, deadline: float) -> Said:
