@@ -34,11 +34,6 @@ class Claims:
     def pending(self) -> bool:
         return bool(self.garbled or self._uids)
 
-    @property
-    def users(self) -> list[int]:
-        """Whose the devices of claimed slices are: so may what runs in them be."""
-        return sorted(set(self._uids.values()) - {0})
-
     def judged(self, place: Place) -> bool:
         return place in self._judged
 

@@ -192,7 +192,6 @@ class Agent:
             unseen=self._unseen,
             fault=self.runs.ledger.fault or self.stalls.fault,
             garbled=self.runs.claims.garbled,
-            claimed=self.runs.claims.users,
             wait_s=self._config.wait_s,
         )
 

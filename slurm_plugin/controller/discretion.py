@@ -69,7 +69,6 @@ def _of_inventory(inventory: pb.Inventory, own: Set[int]) -> None:
     _keep(inventory.waiting, [prolog for prolog in inventory.waiting if prolog.job_id in own])
     _keep(inventory.alarms, _may_hear(inventory.alarms, own))
     _keep(inventory.garbled, [job_id for job_id in inventory.garbled if job_id in own])
-    del inventory.claimed[:]
     for one in (one for gpu in inventory.gpus for one in gpu.instances if one.uuid not in held):
         one.unused_since = 0.0
         one.held_by = "somebody" if one.held_by else ""

@@ -71,7 +71,7 @@ class Keep:
             except (OSError, DecodeError) as error:
                 log.warning("keep.unreadable", extra={"path": str(path), "error": str(error)})
                 continue
-            del inventory.grants[:], inventory.waiting[:], inventory.garbled[:], inventory.claimed[:]
+            del inventory.grants[:], inventory.waiting[:], inventory.garbled[:]
             found[node] = inventory
         return found
 

@@ -7,7 +7,7 @@ A slurmd that started later than the job shows that. Else the job may be in a lo
 
 A slurmctld that is killed forgets what it learned in its last seconds, and so takes a job that has ended since for one
 that runs. The agent of its first node has no grant of its run any more. Slurm finds out when a slurmd registers, half
-an hour later. An agent that lost its state has none either, but finds slices that are the job's user's.
+an hour later.
 """
 
 from dataclasses import replace
@@ -50,8 +50,7 @@ def _lost(state: State, job: QueuedJob) -> LostProlog | None:
     lost = tuple(node.name for node in there if _is_lost(node, job, state.now)) if in_prolog else ()
     if lost:
         return _told(job, lost)
-    first = there[0].view  # on the first one its batch script runs
-    known = (job.job_id, job.started_at) in first.bound or job.uid in first.claimed
+    known = (job.job_id, job.started_at) in there[0].view.bound  # on the first one its batch script runs
     ended = state.now - job.started_at >= (ENDED_IN_PROLOG_S if in_prolog else ENDED_S)
     return replace(_told(job, job.on_nodes), ended=True) if ended and not known else None
 

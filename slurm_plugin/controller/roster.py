@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from slurm_plugin.controller.numbers import all_there, as_numbered_now
 from slurm_plugin.controller.offered import Geometry, geometry
@@ -102,8 +102,7 @@ class Member:
         if self.inventory is not None and self.gpus is not None:
             waiting = (prolog.job_id for prolog in self.inventory.waiting)
             grants, garbled = grants_from_wire(self.inventory), self.inventory.garbled
-            view = NodeView.of(self.gpus, grants, self.entry, waiting, garbled)
-            self.view = replace(view, claimed=frozenset(self.inventory.claimed))
+            self.view = NodeView.of(self.gpus, grants, self.entry, waiting, garbled)
 
     def say(self, message: pb.ToAgent) -> None:
         """Queue a message for the agent; one that does not read is thrown out, and comes back with a new session."""

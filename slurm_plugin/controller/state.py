@@ -54,7 +54,6 @@ class NodeView:
     bound: Mapping[tuple[int, int], float] = field(default_factory=dict)  # (job, started at) of every grant -> made at
     waiting: frozenset[int] = frozenset()  # jobs whose prologs wait for a slice
     garbled: frozenset[int] = frozenset()  # jobs whose grants can't be read: what they have is in no slice here
-    claimed: frozenset[int] = frozenset()  # users who have slices that no grant tells of: an agent lost its state
 
     @classmethod
     def of(

@@ -36,7 +36,6 @@ def status() -> pb.PoolStatus:
         grants=grants,
         waiting=[pb.Waiting(job_id=int(THEIRS), gres_class="m10"), pb.Waiting(job_id=9)],
         garbled=[int(THEIRS), 5],
-        claimed=[1000],
         alarms=alarms,
     )
     node = pb.NodeStatus(node="n1", agent_connected=True, inventory=inventory, problems=["2 of 3", *alarms])
@@ -59,7 +58,6 @@ def test_of_others_a_status_tells_that_they_hold_slices_and_how_many_wait() -> N
     assert node.inventory.grants[0] == status().nodes[0].inventory.grants[0]
     assert [job.job_id for job in told.pending] == [9]
     assert ([prolog.job_id for prolog in node.inventory.waiting], list(node.inventory.garbled)) == ([9], [5])
-    assert list(node.inventory.claimed) == []
     assert (told.others, list(told.problems), told.plan) == (3, ["Slurm is away"], "cuts 1 GPU; first other jobs")
     assert [one.unused_since for one in node.inventory.gpus[0].instances] == [3.0, 0.0, 0.0]
 

@@ -42,13 +42,6 @@ def test_one_whose_grant_its_agent_can_not_read_is_left() -> None:
     assert (len(lost_prologs(state(there))), lost_prologs(state(unread))) == (1, ())
 
 
-def test_one_whose_user_has_slices_that_no_grant_tells_of_is_left() -> None:
-    """Its agent has lost its state."""
-    there = one("n1")
-    mine, others = (replace(there, view=replace(there.view, claimed=frozenset({uid}))) for uid in (1000, 1001))
-    assert (lost_prologs(state(mine)), len(lost_prologs(state(others)))) == ((), 1)
-
-
 def test_one_that_is_remembered_in_its_prolog_has_longer() -> None:
     def found(now: float) -> tuple[LostProlog, ...]:
         there = state(one("n1"), now=now)

@@ -14,8 +14,7 @@ from slurm_plugin.proto.vgpu.v1 import pool_pb2 as pb
 async def test_inventory_comes_back_without_its_grants(tmp_path: Path) -> None:
     one = Keep(tmp_path / "state", tmp_path / "catalogue")
     await one.inventory(
-        "n1",
-        pb.Inventory(node="n1", gpus=[pb.Gpu(uuid="GPU-a")], grants=[pb.Grant(job_id=1)], garbled=[2], claimed=[3]),
+        "n1", pb.Inventory(node="n1", gpus=[pb.Gpu(uuid="GPU-a")], grants=[pb.Grant(job_id=1)], garbled=[2])
     )
     assert one.load(("n1", "n2")) == {"n1": pb.Inventory(node="n1", gpus=[pb.Gpu(uuid="GPU-a")])}
     assert stat.S_IMODE((tmp_path / "state/nodes/n1.pb").stat().st_mode) == 0o600

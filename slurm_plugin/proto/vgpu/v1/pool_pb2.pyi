@@ -316,7 +316,6 @@ class Inventory(_message.Message):
     FAULT_FIELD_NUMBER: _builtins.int
     UNSEEN_FIELD_NUMBER: _builtins.int
     GARBLED_FIELD_NUMBER: _builtins.int
-    CLAIMED_FIELD_NUMBER: _builtins.int
     WAIT_S_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     revision: _builtins.int
@@ -348,10 +347,6 @@ class Inventory(_message.Message):
     def garbled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """jobs that may be running and whose grants can't be read: what they have is withheld"""
 
-    @_builtins.property
-    def claimed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """users of whom jobs may be running that no grant tells of"""
-
     def __init__(
         self,
         *,
@@ -368,12 +363,11 @@ class Inventory(_message.Message):
         fault: _builtins.str = ...,
         unseen: _builtins.str = ...,
         garbled: _abc.Iterable[_builtins.int] | None = ...,
-        claimed: _abc.Iterable[_builtins.int] | None = ...,
         wait_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "claimed", b"claimed", "clock", b"clock", "fault", b"fault", "garbled", b"garbled", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "unseen", b"unseen", "wait_s", b"wait_s", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "alarms", b"alarms", "clock", b"clock", "fault", b"fault", "garbled", b"garbled", "gpus", b"gpus", "grants", b"grants", "node", b"node", "revision", b"revision", "started_at", b"started_at", "unconfined", b"unconfined", "unseen", b"unseen", "wait_s", b"wait_s", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
