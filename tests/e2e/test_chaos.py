@@ -87,7 +87,7 @@ def test_jobs_have_their_own_slices_and_end_whatever_is_killed_under_them(
             elif order.kind.slices or row.state == "FAILED":  # one without may be lost by Slurm, and is not refused
                 wrong += unended(ground, job, row)
     assert not wrong, "\n".join(wrong)
-    assert looked_at > jobs // 2, f"slurmctld forgot all but {looked_at} jobs with slices"
+    assert looked_at > jobs // 4, f"slurmctld forgot all but {looked_at} jobs with slices"
     assert hits.keys() == STRUCK
     assert [line for line in ground.told() if line[0] not in ("began", "ended")] == []
     assert watch.drained() == []
