@@ -20,7 +20,8 @@ class Item:
     ("path", "tries"),
     [
         ("e2e/test_stream.py", 2),
-        ("e2e/test_chaos.py", 1),
+        ("e2e/test_chaos.py", 2),
+        ("e2e/test_isolation.py", 1),
         ("integration/agent/test_killed.py", 1),
         ("integration/link/test_link.py", 1),
         ("unit/test_second_try.py", 1),
