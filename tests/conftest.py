@@ -26,11 +26,15 @@ SAFETY = frozenset(
 REAL = tuple(HERE / name for name in ("contract", "e2e", "integration"))  # processes, sockets, clocks that are not ours
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In CI a test of real daemons gets a second try, told as "rerun": its machine may be busy with something else.
+def has_second_try(path: Path) -> bool:
+    """In CI a test of real daemons gets one, told as "rerun": its machine may be busy with something else.
 
     Not one of safety.
     """
+    return path.name not in SAFETY and any(path.is_relative_to(folder) for folder in REAL)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items if os.environ.get("CI") else ():
-        if item.path.name not in SAFETY and any(item.path.is_relative_to(folder) for folder in REAL):
+        if has_second_try(item.path):
             item.add_marker(pytest.mark.flaky(reruns=1))

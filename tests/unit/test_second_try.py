@@ -1,37 +1,23 @@
 """Which tests are tried again in CI."""
 
-from pathlib import Path
-
 import pytest
 
 from tests import conftest
 
 
-class Item:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.tries = 1
-
-    def add_marker(self, mark: pytest.MarkDecorator) -> None:
-        self.tries += mark.kwargs["reruns"]
-
-
 @pytest.mark.parametrize(
-    ("path", "tries"),
+    ("path", "again"),
     [
-        ("e2e/test_stream.py", 2),
-        ("e2e/test_chaos.py", 2),
-        ("e2e/test_isolation.py", 1),
-        ("integration/agent/test_killed.py", 1),
-        ("integration/link/test_link.py", 1),
-        ("unit/test_second_try.py", 1),
+        ("e2e/test_stream.py", True),
+        ("e2e/test_chaos.py", True),
+        ("e2e/test_isolation.py", False),
+        ("integration/agent/test_killed.py", False),
+        ("integration/link/test_link.py", False),
+        ("unit/test_second_try.py", False),
     ],
 )
-def test_a_test_of_safety_has_one_try(path: str, tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CI", "1")
-    item = Item(conftest.HERE / path)
-    conftest.pytest_collection_modifyitems([item])  # type: ignore[list-item]
-    assert item.tries == tries
+def test_a_test_of_safety_has_one_try(path: str, again: bool) -> None:
+    assert conftest.has_second_try(conftest.HERE / path) is again
 
 
 def test_each_file_that_is_named_is_there() -> None:
